@@ -1,0 +1,201 @@
+/* The forward pass: one for every architecture. A chunk of tokens goes through the layers together;
+ * nothing a token computes depends on which others are in its chunk. */
+#include <math.h>
+
+#include "base/clock.h"
+#include "engine/session.h"
+
+/* ---- small steps ------------------------------------------------------------------------ */
+
+sluice_err sl_not_finite(const struct sl_chunk *c, const char *where)
+{
+    sluice_err err =
+        sl_fail(c->e, SLUICE_E_NUMERIC,
+                "layer %u: %s is not a finite number, or is out of range; the weights are damaged",
+                c->layer, where);
+    if (c->e) c->e->layer = (int32_t)c->layer;
+    return err;
+}
+
+/* 2^20 squares (SL_COLS_MAX) of it stay below the largest float. */
+#define NORM_INPUT_MAX 1e16f
+
+bool sl_norm_safe(const float *x, uint64_t n)
+{
+    int bad = 0; /* no early end: the loop is vectorized */
+    for (uint64_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= NORM_INPUT_MAX);
+    return bad == 0;
+}
+
+struct norm_job {
+    const struct sl_chunk *c;
+    const float *weight;
+};
+
+static void norm_token(void *arg, uint32_t t, uint32_t worker)
+{
+    (void)worker;
+    const struct norm_job *j = arg;
+    const struct sl_session *s = j->c->session;
+    uint64_t at = (uint64_t)t * s->m->n_embd;
+    s->compute.kernels->rms_norm(s->scratch.x + at, j->weight, s->m->n_embd, s->m->norm_eps,
+                                 s->scratch.norm.f + at);
+}
+
+void sl_norm_chunk(const struct sl_chunk *c, const float *weight)
+{
+    sl_acts_begin(&c->session->scratch.norm, c->n, c->session->m->n_embd);
+    struct norm_job j = {c, weight};
+    sl_pool_run(c->session->compute.pool, norm_token, &j, c->n);
+}
+
+void sl_add_bias(const struct sl_chunk *c, const float *bias, float *y, uint32_t cols)
+{
+    if (!bias) return;
+    for (uint32_t t = 0; t < c->n; t++)
+        c->session->compute.kernels->add(bias, cols, y + (uint64_t)t * cols);
+}
+
+/* x += scale * out, for the whole chunk. */
+static void add_residual(const struct sl_chunk *c)
+{
+    const struct sl_session *s = c->session;
+    uint32_t n = c->n * s->m->n_embd;
+    if (s->m->residual_scale == 1.0f)
+        s->compute.kernels->add(s->scratch.out, n, s->scratch.x);
+    else
+        s->compute.kernels->axpy(s->m->residual_scale, s->scratch.out, n, s->scratch.x);
+}
+
+static void embed(const struct sl_chunk *c, const int32_t *ids)
+{
+    const struct sl_session *s = c->session;
+    const struct sl_model *m = s->m;
+    const struct sl_type_info *type = sl_type_info(m->token_embd.type);
+    for (uint32_t t = 0; t < c->n; t++) {
+        float *x = s->scratch.x + (uint64_t)t * m->n_embd;
+        type->decode(m->token_embd.w + (uint64_t)ids[t] * m->token_embd.row_bytes, x, m->n_embd);
+        if (m->embd_scale != 1.0f) s->compute.kernels->scale(m->embd_scale, m->n_embd, x);
+    }
+}
+
+static bool all_finite(const float *x, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return false;
+    return true;
+}
+
+/* ---- layers ----------------------------------------------------------------------------- */
+
+static sluice_err run_layer(const struct sl_chunk *c)
+{
+    struct sl_session *s = c->session;
+    const struct sl_layer *y = &s->m->layers[c->layer];
+    sluice_err err = sl_attention(c);
+    if (err != SLUICE_OK) return err;
+    add_residual(c);
+    uint64_t n = (uint64_t)c->n * s->m->n_embd;
+    if (!sl_norm_safe(s->scratch.x, n)) return sl_not_finite(c, "the result of attention");
+    sl_norm_chunk(c, y->ffn_norm);
+    err = y->n_experts ? sl_moe_ffn(c) : sl_dense_ffn(c, &y->ffn, s->scratch.out);
+    if (err != SLUICE_OK) return err;
+    add_residual(c);
+    if (!sl_norm_safe(s->scratch.x, n)) return sl_not_finite(c, "its output");
+    return SLUICE_OK;
+}
+
+/* Logits of tokens [first, n) of the chunk, [n - first][n_vocab]. */
+static sluice_err head(const struct sl_chunk *c, uint32_t first, float *logits)
+{
+    struct sl_session *s = c->session;
+    const struct sl_model *m = s->m;
+    sl_norm_chunk(c, m->output_norm);
+    const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.norm, m->output.type);
+    if (!x) return sl_not_finite(c, "input of the output matrix");
+    struct sl_mm mm = {m->output, x + first, c->n - first, logits, m->n_vocab, 0};
+    sl_mm_run(&s->compute, &mm, 1);
+    uint64_t n = (uint64_t)(c->n - first) * m->n_vocab;
+    if (m->logit_scale != 1.0f)
+        for (uint32_t t = 0; t < c->n - first; t++)
+            s->compute.kernels->scale(m->logit_scale, m->n_vocab,
+                                      logits + (uint64_t)t * m->n_vocab);
+    if (!all_finite(logits, n)) return sl_not_finite(c, "a logit");
+    return SLUICE_OK;
+}
+
+static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logits, bool want_last)
+{
+    struct sl_session *s = c->session;
+    embed(c, ids);
+    if (!sl_norm_safe(s->scratch.x, (uint64_t)c->n * s->m->n_embd))
+        return sl_not_finite(c, "a token's embedding");
+    for (uint32_t t = 0; t < c->n; t++)
+        sl_rope_table(&s->m->rope, c->pos + t, s->scratch.rope + (uint64_t)t * s->m->rope.n_rot);
+    for (c->layer = 0; c->layer < s->m->n_layers; c->layer++) {
+        if (atomic_load_explicit(&s->cancel, memory_order_relaxed))
+            return sl_fail(c->e, SLUICE_E_CANCELLED, "the evaluation was cancelled");
+        sluice_err err = run_layer(c);
+        if (err != SLUICE_OK) return err;
+    }
+    c->layer = s->m->n_layers - 1;
+    if (logits) return head(c, 0, logits);
+    return want_last ? head(c, c->n - 1, s->scratch.logits) : SLUICE_OK;
+}
+
+/* ---- a whole call ----------------------------------------------------------------------- */
+
+static sluice_err check_ids(const struct sl_session *s, const int32_t *ids, size_t n,
+                            sluice_error *e)
+{
+    if (n == 0) return sl_fail(e, SLUICE_E_ARG, "no tokens to evaluate");
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] < 0 || (uint32_t)ids[i] >= s->m->n_vocab)
+            return sl_fail(e, SLUICE_E_ARG, "token %zu is %d, wanted 0 to %u", i, ids[i],
+                           s->m->n_vocab - 1);
+    if (n > s->n_ctx - s->history.count)
+        return sl_fail(e, SLUICE_E_CONTEXT_FULL,
+                       "%zu tokens do not fit: the context holds %u tokens and %llu are taken; a "
+                       "larger one is asked "
+                       "for with -c (n_ctx)",
+                       n, s->n_ctx, (unsigned long long)s->history.count);
+    return SLUICE_OK;
+}
+
+static sluice_err remember(struct sl_session *s, const int32_t *ids, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        sluice_err err = sl_ids_push(&s->history, ids[i]);
+        if (err != SLUICE_OK) return err;
+    }
+    return SLUICE_OK;
+}
+
+sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, float *logits,
+                           const float **last, sluice_error *e)
+{
+    sluice_err err = check_ids(s, ids, n, e);
+    uint64_t start = sl_now_ns();
+    for (size_t at = 0; at < n && err == SLUICE_OK;) {
+        uint32_t step = n - at < s->chunk ? (uint32_t)(n - at) : s->chunk;
+        struct sl_chunk c = {s, step, (uint32_t)s->history.count, 0, e};
+        err = sl_kv_grow(&s->kv, c.pos + step);
+        if (err != SLUICE_OK) {
+            sl_fail(e, err,
+                    "no memory for the KV cache of %u tokens; a larger budget is given with --ram, "
+                    "a smaller "
+                    "context with -c",
+                    c.pos + step);
+            break;
+        }
+        float *out = logits ? logits + at * s->m->n_vocab : NULL;
+        err = run_chunk(&c, ids + at, out, last && at + step == n);
+        if (err == SLUICE_OK) err = remember(s, ids + at, step);
+        at += step;
+        if (err == SLUICE_OK) s->eval_tokens += step;
+        if (err == SLUICE_OK && last)
+            *last = out ? out + (uint64_t)(step - 1) * s->m->n_vocab : s->scratch.logits;
+    }
+    s->eval_ns += sl_now_ns() - start;
+    return err;
+}

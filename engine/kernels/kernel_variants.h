@@ -1,0 +1,14 @@
+/* Declarations of all kernel variants, taken from kernels.def; each has the type of its slot in
+ * struct sl_kernels. For the files that define kernels and for select.c; everybody else goes
+ * through the table. */
+#ifndef SL_KERNEL_VARIANTS_H
+#define SL_KERNEL_VARIANTS_H
+
+#include "engine/kernels/kernels.h"
+
+#define SLUICE_KERNEL(slot, name, avx2)                                                            \
+    __typeof__(*((struct sl_kernels *)0)->slot) sl_k_##name##__scalar, sl_k_##name##__##avx2;
+#include "engine/kernels/kernels.def"
+#undef SLUICE_KERNEL
+
+#endif

@@ -1,0 +1,52 @@
+/* Matrix products over the thread pool, and the activations they take.
+ *
+ * Threads split rows, never a sum, so a product has the same bits for any number of threads; each
+ * vector is computed by itself, so it has the same bits for any batch. Thread: the driver. */
+#ifndef SL_MATMUL_H
+#define SL_MATMUL_H
+
+#include "base/pool.h"
+#include "engine/kernels/kernels.h"
+#include "engine/layout.h"
+#include "engine/model.h"
+
+/* What all arithmetic needs. */
+struct sl_compute {
+    const struct sl_kernels *kernels;
+    struct sl_pool *pool;
+};
+
+/* Up to capacity vectors as inputs of products. They are written as floats; the int8 forms are made
+ * when a weight type asks for them, once. */
+struct sl_acts {
+    uint32_t capacity, cols_max;
+    uint32_t n, cols;        /* in use */
+    float *f;                /* [n][cols] */
+    int8_t *q[SL_ACT_KINDS]; /* two digits: twice the columns */
+    float *d[SL_ACT_KINDS];
+    int16_t *sums[SL_ACT_KINDS];
+    struct sl_k_act *act[SL_ACT_KINDS]; /* [capacity] */
+    bool ready[SL_ACT_KINDS];
+};
+
+/* Takes memory for capacity vectors of up to cols_max elements. */
+void sl_acts_layout(struct sl_acts *a, struct sl_layout *l, uint32_t capacity, uint32_t cols_max);
+/* Starts a new set: n vectors of cols elements, to be written at f[i * cols]. */
+void sl_acts_begin(struct sl_acts *a, uint32_t n, uint32_t cols);
+/* The vectors in the form for weights of a type; NULL where a value is not finite. */
+const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a, uint32_t type);
+
+/* One product: y[t * y_stride + r] = row r of w times vector t. */
+struct sl_mm {
+    struct sl_matrix w;
+    const struct sl_k_act *x; /* [n_tokens] in the form for w.type */
+    uint32_t n_tokens;
+    float *y;
+    uint64_t y_stride;
+    uint32_t first_task; /* used by sl_mm_run */
+};
+
+/* Runs all products, which must not overlap in y. */
+void sl_mm_run(const struct sl_compute *c, struct sl_mm *items, uint32_t n_items);
+
+#endif

@@ -1,0 +1,112 @@
+/* One conversation inside the engine: its KV cache, its history, and the working memory of a chunk.
+ * The public handle wraps it (api_session.c). Thread: the driver. */
+#ifndef SL_SESSION_H
+#define SL_SESSION_H
+
+#include <stdatomic.h>
+
+#include "engine/kv.h"
+#include "engine/matmul.h"
+#include "engine/text/tokenizer.h"
+
+struct sl_lease {
+    uint32_t expert;
+    struct sl_expert_view view;
+};
+
+/* Working memory for a chunk of up to chunk tokens; rows are tokens unless said otherwise. */
+struct sl_scratch {
+    float *x;            /* [chunk][n_embd] the residual stream */
+    float *out;          /* [chunk][n_embd] what a sublayer adds to it */
+    struct sl_acts norm; /* normalized x */
+    float *q, *k, *v;    /* [chunk][rows] */
+    float *rope;         /* [chunk][n_rot] cosines and sines */
+    struct sl_acts attn; /* attention output, heads side by side */
+    float *up;           /* [chunk][max_ff] */
+    struct sl_acts ff;   /* gate, then silu(gate) * up */
+
+    /* Mixture of Experts. A pair is one token at one of its experts; pairs are numbered by expert,
+     * then token. */
+    float *scores;           /* [chunk][max_experts] router */
+    uint32_t *chosen;        /* [chunk][max_top_k] ascending */
+    float *weight;           /* [chunk][max_top_k] */
+    uint32_t *pair;          /* [chunk][max_top_k] number of the pair */
+    uint32_t *first_pair;    /* [max_experts + 1] */
+    struct sl_lease *leases; /* [max_experts], n_leases in use */
+    uint32_t n_leases;
+    struct sl_k_act *pair_x[2]; /* [pairs] inputs for gate and for up, borrowed from norm */
+    float *pair_up;             /* [pairs][max_ff_exp] */
+    struct sl_acts pair_ff;     /* gate, then silu(gate) * up */
+    float *pair_out;            /* [pairs][n_embd] */
+    struct sl_mm *mm;           /* [2 * max_experts + 4] products of one run */
+
+    /* Attention, one for each worker. */
+    float *att_scores; /* [threads][SL_KV_BLOCK] */
+    int16_t *att_q;    /* [threads][head_k rounded up] query codes */
+    float *att_d;      /* [threads][groups] */
+    uint64_t att_q_stride, att_d_stride;
+
+    float *logits; /* [n_vocab] of the last token */
+};
+
+struct sl_session {
+    const struct sl_model *m;
+    struct sl_compute compute;
+    struct sl_budget *budget;
+    uint32_t chunk, n_ctx;
+    struct sl_kv kv;
+    struct sl_ids history; /* ids of the context; count is its length */
+    struct sl_scratch scratch;
+    uint8_t *memory;    /* of scratch */
+    atomic_bool cancel; /* set from anywhere, read once a layer */
+    uint64_t eval_tokens, eval_ns;
+};
+
+/* Bytes of the working memory. */
+uint64_t sl_scratch_bytes(const struct sl_model *m, uint32_t chunk, uint32_t threads);
+
+struct sl_session_config {
+    uint32_t chunk, n_ctx;
+    enum sl_kv_type kv;
+};
+
+/* s must not move afterwards. Returns SLUICE_OK, SLUICE_E_NOMEM, SLUICE_E_BUDGET. */
+SL_MUST_CHECK sluice_err sl_session_init(struct sl_session *s, const struct sl_model *m,
+                                         const struct sl_compute *c,
+                                         const struct sl_session_config *config,
+                                         struct sl_budget *b, sluice_error *e);
+void sl_session_deinit(struct sl_session *s);
+
+/* Appends n >= 1 tokens. logits: [n][n_vocab], or NULL. last: where not NULL, receives a pointer to
+ * the logits of the last token, valid until the next call. The context grows chunk by chunk: after
+ * an error it holds the chunks that were complete. Errors: see sluice_session_eval. */
+SL_MUST_CHECK sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n,
+                                         float *logits, const float **last, sluice_error *e);
+void sl_session_truncate(struct sl_session *s, uint64_t n);
+
+/* ---- the parts of a forward pass, for one chunk of n tokens at position pos ------------- */
+
+struct sl_chunk {
+    struct sl_session *session;
+    uint32_t n, pos;
+    uint32_t layer;
+    sluice_error *e;
+};
+
+/* scratch.out = attention(norm(scratch.x)); writes keys and values of the chunk. */
+SL_MUST_CHECK sluice_err sl_attention(const struct sl_chunk *c);
+/* out = dense network of scratch.norm, whose set must have been begun. */
+SL_MUST_CHECK sluice_err sl_dense_ffn(const struct sl_chunk *c, const struct sl_ffn *f, float *out);
+/* scratch.out = routed experts (and the shared one) of scratch.norm. */
+SL_MUST_CHECK sluice_err sl_moe_ffn(const struct sl_chunk *c);
+/* Fills scratch.norm with norm(scratch.x). */
+void sl_norm_chunk(const struct sl_chunk *c, const float *weight);
+/* Adds bias (NULL: nothing) to n rows of cols elements. */
+void sl_add_bias(const struct sl_chunk *c, const float *bias, float *y, uint32_t cols);
+/* SLUICE_E_NUMERIC for the chunk's layer. */
+sluice_err sl_not_finite(const struct sl_chunk *c, const char *where);
+/* Whether a norm may be taken of x: numbers, and none so large that its square overflows, since the
+ * norm of such a row is a row of zeros and would pass unnoticed. */
+bool sl_norm_safe(const float *x, uint64_t n);
+
+#endif

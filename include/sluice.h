@@ -1,0 +1,482 @@
+/* Sluice: running Mixture-of-Experts language models from C.
+ *
+ * Two nouns: a *model* (an open file, its weights and its tokenizer) and a *session* (one
+ * conversation: a context with its KV cache). A program opens a model, opens a session on it, and
+ * calls sluice_generate():
+ *
+ *     sluice_options opt = SLUICE_OPTIONS_INIT;
+ *     sluice_error error;
+ *     sluice_model *model;
+ *     if (sluice_model_open("model.gguf", &opt, &model, &error)) puts(error.text);
+ *
+ * Sluice is a guest in your process: it never prints, exits, reads the environment or installs
+ * signal handlers. Every call that can fail returns a sluice_err (0 is success) and takes a
+ * sluice_error pointer (NULL if you do not care) that receives one sentence about what was found,
+ * what was wanted and what to do. Logs go to a callback.
+ *
+ * Same model, same tokens: same logits, bit for bit, whatever the threads, chunk size, instruction
+ * set or memory.
+ *
+ * Threads, in three classes named at each function: *safe* (any thread, any time), *one per handle*
+ * (calls on one handle must not overlap; different handles are independent), and *not while others
+ * run* (no other call on the same model or its sessions). One exception to the second: the sessions
+ * of one model share its compute threads, so their evaluations must not overlap.
+ *
+ * Structures begin with struct_size and are initialised by their _INIT macro; zero always means
+ * "the default". Strings are UTF-8. Sizes are bytes unless the name says otherwise. */
+#ifndef SLUICE_H
+#define SLUICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "sluice_err.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define SLUICE_API __attribute__((visibility("default")))
+#define SLUICE_MUST_CHECK __attribute__((warn_unused_result))
+#else
+#define SLUICE_API
+#define SLUICE_MUST_CHECK
+#endif
+
+#define SLUICE_VERSION_MAJOR 0
+#define SLUICE_VERSION_MINOR 1
+#define SLUICE_VERSION_PATCH 0
+
+typedef struct sluice_model sluice_model;
+typedef struct sluice_session sluice_session;
+typedef struct sluice_decoder sluice_decoder;
+
+/* ---- about the library ------------------------------------------------------------------ */
+
+/* Returns "0.1.0". Thread: safe. */
+SLUICE_API const char *sluice_version(void);
+
+/* Returns one line about the build and this machine: compiler, architecture, instruction sets
+ * found. Thread: safe. */
+SLUICE_API const char *sluice_build_info(void);
+
+/* Returns the list name of a code ("E_FORMAT"), or its general sentence; never NULL. Thread: safe.
+ */
+SLUICE_API const char *sluice_err_name(sluice_err code);
+SLUICE_API const char *sluice_err_text(sluice_err code);
+
+/* Returns the name of the index-th supported architecture as general.architecture spells it, NULL
+ * past the last. Thread: safe. */
+SLUICE_API const char *sluice_arch_name(uint32_t index);
+
+/* Returns the names that options.chat_template takes, separated by ", ". Thread: safe. */
+SLUICE_API const char *sluice_chat_template_names(void);
+
+/* ---- options ---------------------------------------------------------------------------- */
+
+enum sluice_log_level {
+    SLUICE_LOG_ERROR = 1,
+    SLUICE_LOG_WARN = 2,
+    SLUICE_LOG_INFO = 3,
+    SLUICE_LOG_DEBUG = 4
+};
+
+/* line: one sentence without a newline, valid during the call. Runs on the calling thread; must not
+ * call Sluice. */
+typedef void sluice_log_fn(void *user, int level, const char *line);
+
+/* Progress of loading: done of total bytes. Returns nonzero to give up (the call then fails with
+ * SLUICE_E_CANCELLED). Runs on the calling thread, at most some hundred times. */
+typedef int sluice_progress_fn(void *user, uint64_t done, uint64_t total);
+
+enum sluice_isa {
+    SLUICE_ISA_AUTO = 0,
+    SLUICE_ISA_SCALAR = 1,
+    SLUICE_ISA_AVX2 = 2,
+    SLUICE_ISA_NEON = 3
+};
+enum sluice_kv { SLUICE_KV_DEFAULT = 0, SLUICE_KV_F32 = 1, SLUICE_KV_F16 = 2, SLUICE_KV_Q8 = 3 };
+enum sluice_open {
+    SLUICE_OPEN_HEADER = 1, /* metadata and tensor list only */
+    SLUICE_OPEN_VOCAB = 2,  /* and the tokenizer, but no weights; works for vocabulary-only files */
+};
+
+typedef struct sluice_options {
+    uint32_t struct_size; /* sizeof(sluice_options); set by SLUICE_OPTIONS_INIT */
+    uint32_t flags;       /* enum sluice_open; 0: everything */
+    uint64_t ram_bytes;   /* budget for the whole process; 0: no limit. What cannot fit is refused
+                             with the smallest that would */
+    uint32_t threads;     /* compute threads, 1..64, cut to the cores that affinity allows; 0: the
+                             fastest of them that the control group's quota allows */
+    uint32_t isa;         /* enum sluice_isa */
+    uint32_t n_ctx;       /* context, tokens; 0: the model's own, or what fits into ram_bytes */
+    uint32_t kv;          /* enum sluice_kv; default int8 */
+    uint32_t chunk;       /* prompt tokens that go through a layer together, 1..512; 0: 64 */
+    uint32_t log_level;   /* highest level that is reported; 0: SLUICE_LOG_INFO */
+    sluice_log_fn *log;   /* NULL: no log */
+    void *log_user;
+    sluice_progress_fn *progress; /* NULL: none */
+    void *progress_user;
+    const char *
+        chat_template; /* a name of sluice_chat_template_names(); NULL: recognize the model's own */
+} sluice_options;
+
+#define SLUICE_OPTIONS_INIT                                                                        \
+    {                                                                                              \
+        sizeof(sluice_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL               \
+    }
+
+/* ---- memory plan ------------------------------------------------------------------------ */
+
+typedef struct sluice_plan {
+    uint32_t struct_size;
+    uint32_t n_ctx;        /* the context the plan is for, tokens */
+    uint64_t dense_bytes;  /* attention, norms, router, embeddings, head */
+    uint64_t expert_bytes; /* routed experts */
+    uint64_t tokenizer_bytes;
+    uint64_t kv_bytes;       /* at n_ctx tokens */
+    uint64_t kv_token_bytes; /* for one token, all layers */
+    uint64_t scratch_bytes;  /* working memory of one session */
+    uint64_t process_bytes;  /* allowance for code, stacks and libraries */
+    uint64_t total_bytes;    /* sum of the above (kv_bytes, not kv_token_bytes) */
+    uint64_t minimum_bytes;  /* the smallest ram_bytes that opens, with the smallest context */
+} sluice_plan;
+
+#define SLUICE_PLAN_INIT                                                                           \
+    {                                                                                              \
+        sizeof(sluice_plan), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
+    }
+
+/* Says what opening path with opt would take, reading headers only and allocating nothing that
+ * stays. Returns SLUICE_OK (also where ram_bytes is too small: compare total_bytes and
+ * minimum_bytes), or the errors of sluice_model_open. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_memory_plan(const char *path,
+                                                           const sluice_options *opt,
+                                                           sluice_plan *plan, sluice_error *error);
+
+/* ---- models ----------------------------------------------------------------------------- */
+
+/* Opens a model and allocates what it needs.
+ *
+ *   path   a GGUF file, or any shard of a split one.
+ *   opt    NULL for defaults; copied, not kept (chat_template included).
+ *   out    receives the handle; set to NULL on every failure.
+ *   error  filled on failure; may be NULL.
+ *
+ * Returns SLUICE_OK, or SLUICE_E_ARG, SLUICE_E_NOMEM, SLUICE_E_BUDGET, SLUICE_E_NOT_FOUND,
+ * SLUICE_E_IO, SLUICE_E_TRUNCATED, SLUICE_E_CHANGED, SLUICE_E_FORMAT, SLUICE_E_VERSION,
+ * SLUICE_E_UNSUPPORTED, SLUICE_E_LIMIT, SLUICE_E_CANCELLED. On failure nothing is left open. A
+ * model whose chat template is not recognized opens; the calls that need one fail. Owner:  the
+ * caller; release with sluice_model_close(). Thread: safe; distinct handles are independent. The
+ * calling thread's floating-point settings are restored before return. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_model_open(const char *path,
+                                                          const sluice_options *opt,
+                                                          sluice_model **out, sluice_error *error);
+
+/* Returns nothing; NULL is fine. Every session and decoder must be closed first. Thread: not while
+ * others run. */
+SLUICE_API void sluice_model_close(sluice_model *model);
+
+typedef struct sluice_model_info {
+    uint32_t struct_size;
+    uint32_t n_layers;
+    uint32_t n_moe_layers;
+    uint32_t n_embd;
+    uint32_t n_vocab;
+    uint32_t n_ctx_train; /* context the model was trained for, tokens */
+    uint32_t n_ctx;       /* context of sessions, tokens */
+    uint32_t n_experts;   /* most of any layer; 0: dense */
+    uint32_t top_k;       /* most of any layer */
+    uint32_t threads;     /* in use */
+    uint32_t kv;          /* enum sluice_kv in use */
+    uint32_t n_files;
+    uint64_t file_bytes;       /* of all shards */
+    uint64_t n_params;         /* elements of all tensors */
+    uint64_t memory_bytes;     /* charged to the budget now */
+    uint64_t load_ns;          /* time sluice_model_open took */
+    const char *arch;          /* "qwen3moe" */
+    const char *name;          /* general.name; "" if none */
+    const char *isa;           /* "avx2"; "" if opened without weights */
+    const char *tokenizer;     /* "gpt2/qwen2"; "" if opened by header only */
+    const char *chat_template; /* name of the recognized template; "" if none */
+} sluice_model_info;
+
+#define SLUICE_MODEL_INFO_INIT                                                                     \
+    {                                                                                              \
+        sizeof(sluice_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL,  \
+            NULL, NULL                                                                             \
+    }
+
+/* Fills info; its strings live as long as the model. Returns nothing. Thread: safe. */
+SLUICE_API void sluice_model_get_info(const sluice_model *model, sluice_model_info *info);
+
+/* Metadata of the file, in file order: writes the key and a short printable value, each cut to its
+ * size. Returns 1, or 0 past the last (key and value are then empty). Thread: one per handle. */
+SLUICE_API int sluice_model_get_meta(const sluice_model *model, uint32_t index, char *key,
+                                     size_t key_size, char *value, size_t value_size);
+
+typedef struct sluice_tensor {
+    uint32_t struct_size;
+    uint32_t n_dims;
+    uint64_t dims[4]; /* dims[0] is contiguous */
+    uint64_t bytes;
+    uint64_t offset; /* in its file */
+    uint32_t file;   /* shard number, from 0 */
+    char type[12];   /* "Q4_K" */
+    char name[256];
+} sluice_tensor;
+
+#define SLUICE_TENSOR_INIT                                                                         \
+    {                                                                                              \
+        sizeof(sluice_tensor), 0, {0, 0, 0, 0}, 0, 0, 0, "", ""                                    \
+    }
+
+/* Tensors of the file, in file order. Returns 1, or 0 past the last. Thread: safe. */
+SLUICE_API int sluice_model_get_tensor(const sluice_model *model, uint32_t index,
+                                       sluice_tensor *tensor);
+
+/* ---- text and tokens -------------------------------------------------------------------- */
+
+enum sluice_tokenize_flag {
+    SLUICE_TOKENIZE_SPECIAL =
+        1, /* text of control tokens becomes their id; never set it for text of users */
+    SLUICE_TOKENIZE_BOS = 2, /* add BOS (and EOS) where the vocabulary asks for it, never twice */
+};
+
+/* A list of ids that a call fills: the caller gives room for capacity ids (NULL with 0 to measure);
+ * count receives how many there are. Where they do not all fit, nothing is written to ids, and the
+ * call returns SLUICE_E_LIMIT. */
+typedef struct sluice_ids {
+    int32_t *ids;
+    size_t capacity;
+    size_t count;
+} sluice_ids;
+
+/* Text to ids. text may hold any bytes. Returns SLUICE_OK, SLUICE_E_LIMIT, SLUICE_E_STATE (opened
+ * by header only), SLUICE_E_BUDGET, SLUICE_E_NOMEM, SLUICE_E_FORMAT. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_tokenize(const sluice_model *model, const char *text,
+                                                        size_t text_bytes, uint32_t flags,
+                                                        sluice_ids *out, sluice_error *error);
+
+/* Token text to print for id, without context (see sluice_decoder for streams): control tokens are
+ * empty unless special is nonzero. Returns the bytes (not NUL-terminated), which live as long as
+ * the model; *bytes receives their number. Thread: safe. */
+SLUICE_API const char *sluice_token_piece(const sluice_model *model, int32_t id, int special,
+                                          size_t *bytes);
+
+/* Returns 1 where id ends a generation (EOS, end of turn, ...), else 0. Thread: safe. */
+SLUICE_API int sluice_token_is_end(const sluice_model *model, int32_t id);
+
+/* Returns the id of BOS or EOS, or -1. Thread: safe. */
+SLUICE_API int32_t sluice_token_bos(const sluice_model *model);
+SLUICE_API int32_t sluice_token_eos(const sluice_model *model);
+
+/* Ids to text, as a stream that never ends inside a UTF-8 character: what is incomplete is held
+ * back until it is complete, proven invalid, or flushed. special: nonzero prints control tokens
+ * too. Returns SLUICE_OK, SLUICE_E_STATE, SLUICE_E_BUDGET, SLUICE_E_NOMEM. Owner: the caller;
+ * sluice_decoder_close(). Thread: one per handle. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_decoder_open(const sluice_model *model, int special,
+                                                            sluice_decoder **out,
+                                                            sluice_error *error);
+/* Returns the text that id completed (may be empty); it lives until the next call on this decoder.
+ * *bytes receives its length. Thread: one per handle. */
+SLUICE_API const char *sluice_decoder_push(sluice_decoder *decoder, int32_t id, size_t *bytes);
+/* Returns what is still held, and makes the decoder ready for a new text. Thread: one per handle.
+ */
+SLUICE_API const char *sluice_decoder_flush(sluice_decoder *decoder, size_t *bytes);
+/* Returns nothing; NULL is fine. Thread: one per handle. */
+SLUICE_API void sluice_decoder_close(sluice_decoder *decoder);
+
+/* ---- chat templates --------------------------------------------------------------------- */
+
+typedef struct sluice_message {
+    const char *role;    /* "system", "user", "assistant" */
+    const char *content; /* UTF-8 */
+} sluice_message;
+
+/* A conversation to render. */
+typedef struct sluice_chat {
+    const sluice_message *messages; /* [n_messages] */
+    uint32_t n_messages;
+    int32_t thinking; /* -1 what the template does by itself, 0 off, 1 on; templates that know no
+                         such switch ignore it */
+} sluice_chat;
+
+/* Renders a conversation with the model's template (or options.chat_template), ready for an answer.
+ * text receives at most capacity bytes, NUL-terminated; *bytes the full length without the NUL.
+ * Returns SLUICE_OK, SLUICE_E_LIMIT where the text did not fit, SLUICE_E_TEMPLATE (none, or not
+ * recognized), SLUICE_E_ARG (the template refuses these messages), SLUICE_E_STATE, SLUICE_E_NOMEM,
+ * SLUICE_E_BUDGET. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_chat_render(const sluice_model *model,
+                                                           const sluice_chat *chat, char *text,
+                                                           size_t capacity, size_t *bytes,
+                                                           sluice_error *error);
+
+/* The same as ids, where only the template's own text is parsed for control tokens: what a user
+ * wrote stays text. Exactly one BOS, if the vocabulary wants one. Returns the errors of
+ * sluice_tokenize and sluice_chat_render. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_chat_tokenize(const sluice_model *model,
+                                                             const sluice_chat *chat,
+                                                             sluice_ids *out, sluice_error *error);
+
+/* ---- sessions --------------------------------------------------------------------------- */
+
+/* A context with its KV cache, empty. Its size and kind come from the model's options. Returns
+ * SLUICE_OK, SLUICE_E_STATE (opened without weights), SLUICE_E_BUDGET, SLUICE_E_NOMEM. Owner: the
+ * caller; sluice_session_close(). Thread: not while others run. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_open(sluice_model *model,
+                                                            sluice_session **out,
+                                                            sluice_error *error);
+/* Returns nothing; NULL is fine. Thread: not while others run. */
+SLUICE_API void sluice_session_close(sluice_session *session);
+
+/* Appends tokens to the context and evaluates them.
+ *
+ *   ids      [n] token ids, each 0..n_vocab-1; n >= 1
+ *   logits   [n][n_vocab] f32, row-major: the distribution after each token; or NULL
+ *
+ * Returns SLUICE_OK, SLUICE_E_ARG (an id out of range), SLUICE_E_CONTEXT_FULL (nothing was
+ * evaluated), SLUICE_E_CANCELLED, SLUICE_E_NUMERIC (the model produced a value that is no number),
+ * SLUICE_E_BUDGET, SLUICE_E_NOMEM, SLUICE_E_IO. After a failure the context is as it was before the
+ * call. Thread: one per handle. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_eval(sluice_session *session,
+                                                            const int32_t *ids, size_t n,
+                                                            float *logits, sluice_error *error);
+
+/* Keeps the first n_tokens of the context (n_tokens <= its length) and forgets the rest. Returns
+ * nothing. Thread: one per handle. */
+SLUICE_API void sluice_session_truncate(sluice_session *session, size_t n_tokens);
+
+/* Returns the number of tokens in the context. Thread: one per handle. */
+SLUICE_API size_t sluice_session_length(const sluice_session *session);
+
+/* on nonzero: the running or next evaluation ends with SLUICE_E_CANCELLED within one layer; stays
+ * set until on is 0. Returns nothing. Thread: safe, also from a signal handler. */
+SLUICE_API void sluice_session_cancel(sluice_session *session, int on);
+
+/* ---- generation ------------------------------------------------------------------------- */
+
+/* One piece of the answer: whole UTF-8 characters (bytes of an invalid sequence pass unchanged).
+ * Returns nonzero to stop. Runs on the calling thread; may call sluice_session_cancel, nothing
+ * else. */
+typedef int sluice_text_fn(void *user, const char *text, size_t bytes);
+
+/* Progress of a prompt: done of total tokens. Returns nonzero to give up. */
+typedef int sluice_prompt_fn(void *user, size_t done, size_t total);
+
+typedef struct sluice_generate_options {
+    uint32_t struct_size;
+    uint32_t max_tokens;         /* most tokens to generate; 0: as many as the context holds */
+    float temperature;           /* <= 0: greedy, always the most likely token */
+    float top_p;                 /* keep the likeliest tokens that reach this probability; 1: off */
+    float min_p;                 /* keep tokens at least this fraction of the best one's; 0: off */
+    float repeat_penalty;        /* divides the logits of recent tokens; 1: off */
+    uint32_t repeat_last;        /* how many tokens count as recent; 0: off */
+    uint32_t top_k;              /* keep this many; 0: off */
+    uint64_t seed;               /* same seed, same text */
+    uint32_t ignore_end;         /* nonzero: go on after an end token */
+    uint32_t show_special;       /* nonzero: control tokens are part of the text */
+    const char *const *stop;     /* strings that end the answer and are not part of it */
+    uint64_t n_stop;             /* at most 64 */
+    sluice_text_fn *on_text;     /* NULL: the text is dropped */
+    sluice_prompt_fn *on_prompt; /* NULL: none */
+    void *user;                  /* passed to both */
+} sluice_generate_options;
+
+/* Unlike elsewhere zeros are not defaults here but what they say: this macro sets the usual values.
+ */
+#define SLUICE_GENERATE_INIT                                                                       \
+    {                                                                                              \
+        sizeof(sluice_generate_options), 0, 0.8f, 0.95f, 0.05f, 1.0f, 64, 40, 0, 0, 0, NULL, 0,    \
+            NULL, NULL, NULL                                                                       \
+    }
+
+enum sluice_stop {
+    SLUICE_STOP_END = 1,      /* the model ended its answer */
+    SLUICE_STOP_STRING = 2,   /* a stop string appeared */
+    SLUICE_STOP_LIMIT = 3,    /* max_tokens */
+    SLUICE_STOP_CONTEXT = 4,  /* the context is full */
+    SLUICE_STOP_CALLBACK = 5, /* the callback asked for it */
+};
+
+typedef struct sluice_result {
+    uint32_t struct_size;
+    uint32_t stop;             /* enum sluice_stop */
+    uint64_t prompt_tokens;    /* given */
+    uint64_t reused_tokens;    /* of those, found in the context already */
+    uint64_t generated_tokens; /* end token included */
+    uint64_t prompt_ns;        /* evaluating the rest of the prompt */
+    uint64_t first_token_ns;   /* from the call to the first token chosen */
+    uint64_t decode_ns;        /* from then to the end */
+} sluice_result;
+
+#define SLUICE_RESULT_INIT                                                                         \
+    {                                                                                              \
+        sizeof(sluice_result), 0, 0, 0, 0, 0, 0, 0                                                 \
+    }
+
+/* Answers a prompt. The context becomes prompt + answer; what the context and the prompt have in
+ * common at the start is not evaluated again, so a chat passes its whole conversation each time.
+ *
+ *   prompt     [n_prompt] ids of the whole conversation; n_prompt >= 1
+ *   options    NULL: SLUICE_GENERATE_INIT
+ *   result     filled also on failure, with what was reached; may be NULL
+ *
+ * Returns SLUICE_OK (result->stop says why it ended), SLUICE_E_ARG, SLUICE_E_CONTEXT_FULL (the
+ * prompt alone does not fit: both counts are in the sentence), SLUICE_E_CANCELLED, and the errors
+ * of sluice_session_eval. After SLUICE_E_CANCELLED the context holds what was evaluated. Thread:
+ * one per handle. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_generate(sluice_session *session,
+                                                        const int32_t *prompt, size_t n_prompt,
+                                                        const sluice_generate_options *options,
+                                                        sluice_result *result, sluice_error *error);
+
+/* ---- statistics and measurement --------------------------------------------------------- */
+
+typedef struct sluice_stats {
+    uint32_t struct_size;
+    uint32_t reserved;    /* 0 */
+    uint64_t eval_tokens; /* evaluated by this session since it was opened */
+    uint64_t eval_ns;
+    uint64_t kv_bytes;           /* committed for this session now */
+    uint64_t budget_peak_bytes;  /* most that was ever charged to the model's budget */
+    uint64_t process_peak_bytes; /* peak resident memory of the process, as the system reports it;
+                                    0: unknown */
+} sluice_stats;
+
+#define SLUICE_STATS_INIT                                                                          \
+    {                                                                                              \
+        sizeof(sluice_stats), 0, 0, 0, 0, 0, 0                                                     \
+    }
+
+/* Fills stats. Returns nothing. Thread: one per handle. */
+SLUICE_API void sluice_session_get_stats(const sluice_session *session, sluice_stats *stats);
+
+typedef struct sluice_kernel_bench {
+    uint32_t struct_size;
+    uint32_t bit_equal;   /* 1: this variant's output was equal to the scalar's in this run */
+    char type[12];        /* weight type, "Q4_K" */
+    char isa[12];         /* "avx2" */
+    double weights_per_s; /* one thread, one token, weights in cache */
+    double bytes_per_s;
+    double memory_weights_per_s; /* the same with weights from memory */
+    double memory_bytes_per_s;
+} sluice_kernel_bench;
+
+#define SLUICE_KERNEL_BENCH_INIT                                                                   \
+    {                                                                                              \
+        sizeof(sluice_kernel_bench), 0, "", "", 0, 0, 0, 0                                         \
+    }
+
+/* Times the index-th pair of weight type and instruction set on this machine, about a tenth of a
+ * second. Returns SLUICE_OK, SLUICE_E_LIMIT past the last, SLUICE_E_NOMEM. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_bench_kernel(uint32_t index,
+                                                            sluice_kernel_bench *result,
+                                                            sluice_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

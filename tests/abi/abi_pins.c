@@ -1,0 +1,39 @@
+/* Values and offsets that programs built against this version rely on. */
+#include "sluice.h"
+
+#define PIN(what) _Static_assert(what, #what)
+
+PIN(SLUICE_OK == 0);
+PIN(SLUICE_E_ARG == -1);
+PIN(SLUICE_E_STATE == -2);
+PIN(SLUICE_E_CANCELLED == -3);
+PIN(SLUICE_E_LIMIT == -4);
+PIN(SLUICE_E_CONTEXT_FULL == -5);
+PIN(SLUICE_E_NOMEM == -10);
+PIN(SLUICE_E_BUDGET == -11);
+PIN(SLUICE_E_IO == -20);
+PIN(SLUICE_E_NOT_FOUND == -21);
+PIN(SLUICE_E_TRUNCATED == -22);
+PIN(SLUICE_E_CHANGED == -23);
+PIN(SLUICE_E_FORMAT == -30);
+PIN(SLUICE_E_VERSION == -31);
+PIN(SLUICE_E_CORRUPT == -32);
+PIN(SLUICE_E_NUMERIC == -33);
+PIN(SLUICE_E_UNSUPPORTED == -40);
+PIN(SLUICE_E_TEMPLATE == -41);
+
+PIN(sizeof(sluice_options) == 80);
+PIN(offsetof(sluice_options, ram_bytes) == 8);
+PIN(offsetof(sluice_options, log) == 40);
+PIN(offsetof(sluice_options, chat_template) == 72);
+PIN(sizeof(sluice_plan) == 80);
+PIN(sizeof(sluice_generate_options) == 88);
+PIN(sizeof(sluice_ids) == 24);
+PIN(sizeof(sluice_chat) == 16);
+PIN(offsetof(sluice_generate_options, seed) == 32);
+PIN(sizeof(sluice_result) == 56);
+PIN(sizeof(sluice_stats) == 48);
+PIN(sizeof(sluice_error) == 24 + SLUICE_ERROR_TEXT_MAX);
+
+extern int abi_pins_is_compiled;
+int abi_pins_is_compiled = 1;

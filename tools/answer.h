@@ -1,0 +1,46 @@
+/* One answer: ids in, text to standard output as it is made, and what it took. Shared by the
+ * one-shot run and the chat. */
+#ifndef CLI_ANSWER_H
+#define CLI_ANSWER_H
+
+#include "include/sluice.h"
+#include "tools/args.h"
+#include "tools/text.h"
+
+/* A model and a session that talk. */
+struct cli_talk {
+    const struct cli_args *args;
+    sluice_model *model;
+    sluice_session *session;
+    sluice_model_info info;
+    sluice_generate_options generate;
+    int load_said; /* the time of loading stands in the first note only */
+};
+
+struct cli_answer {
+    struct cli_text text;
+    sluice_result result;
+    sluice_err err; /* how the library ended it */
+    sluice_error error;
+};
+
+/* Opens model and session as args say. Returns an exit code; close in any case. */
+int cli_talk_open(struct cli_talk *talk, const struct cli_args *args);
+void cli_talk_close(struct cli_talk *talk);
+
+/* The ids of a conversation, or of plain text that is continued. Return an exit code. */
+int cli_chat_ids(const struct cli_talk *talk, const sluice_message *messages, uint32_t n_messages,
+                 struct cli_ids *ids);
+int cli_raw_ids(const struct cli_talk *talk, const char *text, size_t n, struct cli_ids *ids);
+
+/* Answers ids, printing the text (unless --json) and a line end. Returns an exit code: 130 where
+ * the user interrupted it. answer is filled in any case; free its text. */
+int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answer *answer);
+
+/* A note of what an answer took, unless it failed, and one where it was cut. */
+void cli_answer_note(struct cli_talk *talk, const struct cli_answer *answer);
+
+/* "end", "stop_string", "limit", "context", "output_failed", "interrupted", "error". */
+const char *cli_answer_stop_name(const struct cli_answer *answer);
+
+#endif

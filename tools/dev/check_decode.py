@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Compares the block decoders of formats/ with the Python package gguf, bit for bit, on random
+bytes.
+
+    check_decode.py                 compare (needs a C compiler, numpy, gguf)
+    check_decode.py --write-golden  also rewrite tests/golden/decode/*.bin, which test_tensor_type
+                                    replays
+
+A vector file is: number of blocks (u32), the blocks, the expected floats; little-endian. NaNs
+compare equal whatever their bits (the payload is nobody's contract). The random generator is
+seeded, so a rerun writes the same files.
+"""
+import argparse
+import ctypes
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import gguf
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K",
+         "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
+SEED = 20240607
+
+
+def build_library(folder):
+    names = ["half.c", "tensor_type.c", "decode_legacy.c", "decode_iq4.c", "decode_kquant.c"]
+    path = pathlib.Path(folder) / "libdecode.so"
+    command = ["cc", "-std=c11", "-O2", "-ffp-contract=off", "-shared", "-fPIC", f"-I{ROOT}"]
+    subprocess.run(command + ["-o", path] + [ROOT / "formats" / n for n in names], check=True)
+    return ctypes.CDLL(str(path))
+
+
+class TypeInfo(ctypes.Structure):
+    _fields_ = [("name", ctypes.c_char_p),
+                ("block_cols", ctypes.c_uint32), ("block_bytes", ctypes.c_uint32),
+                ("decode", ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p,
+                                            ctypes.c_uint64))]
+
+
+def random_blocks(rng, qtype, count):
+    _, size = gguf.GGML_QUANT_SIZES[qtype]
+    return rng.integers(0, 256, (count, size), dtype=np.uint8)
+
+
+def expected(qtype, blocks):
+    with np.errstate(all="ignore"):
+        if qtype == gguf.GGMLQuantizationType.F32:
+            return blocks.view(np.float32).reshape(-1)
+        if qtype == gguf.GGMLQuantizationType.F16:
+            return blocks.view(np.float16).astype(np.float32).reshape(-1)
+        return gguf.quants.dequantize(blocks, qtype).reshape(-1).astype(np.float32)
+
+
+def decode(info, blocks):
+    n = blocks.shape[0] * info.block_cols
+    # One byte in front: any alignment must do.
+    padded = np.concatenate([np.zeros(1, np.uint8), blocks.reshape(-1)])
+    out = np.empty(n, np.float32)
+    info.decode(padded.ctypes.data + 1, out.ctypes.data, n)
+    return out
+
+
+def same(a, b):
+    return (a.view(np.uint32) == b.view(np.uint32)) | (np.isnan(a) & np.isnan(b))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--write-golden", action="store_true")
+    parser.add_argument("--blocks", type=int, default=20000, help="random blocks per type")
+    args = parser.parse_args()
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        lib = build_library(folder)
+        lib.sl_type_info.restype = ctypes.POINTER(TypeInfo)
+        for name in TYPES:
+            rng = np.random.default_rng([SEED] + list(name.encode()))
+            qtype = gguf.GGMLQuantizationType[name]
+            info = lib.sl_type_info(int(qtype)).contents
+            assert (info.block_cols, info.block_bytes) == tuple(gguf.GGML_QUANT_SIZES[qtype]), name
+            blocks = random_blocks(rng, qtype, args.blocks)
+            wrong = int(np.count_nonzero(~same(decode(info, blocks), expected(qtype, blocks))))
+            print(f"{name:7s} {blocks.shape[0] * info.block_cols:9d} values, {wrong} differ")
+            failed |= wrong != 0
+            if args.write_golden:
+                few = blocks[: max(1, 768 // info.block_cols)]
+                path = ROOT / "tests/golden/decode" / f"{name}.bin"
+                path.write_bytes(np.uint32(few.shape[0]).tobytes() + few.tobytes()
+                                 + expected(qtype, few).tobytes())
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+/* The table of options: what exists, for which verbs, in what unit and range, and with what
+ * default. docs/TUNING.md and docs/man/sluice.1 name each of them, which a test checks. Options of
+ * other programs that people type here stand in absent_options.c. */
+#include <stdio.h>
+#include <string.h>
+
+#include "include/sluice.h"
+#include "tools/args.h"
+
+#define AT(field) offsetof(struct cli_args, field)
+#define MODELS (CLI_RUN | CLI_EVAL | CLI_INFO | CLI_TOKENIZE)
+#define COMPUTE (CLI_RUN | CLI_EVAL)
+#define PLAN (CLI_RUN | CLI_EVAL | CLI_INFO)
+
+static const struct cli_choice kv_kinds[] = {
+    {"f32", SLUICE_KV_F32},
+    {"f16", SLUICE_KV_F16},
+    {"q8", SLUICE_KV_Q8},
+    {"q8_0", SLUICE_KV_Q8},
+    {NULL, 0},
+};
+static const struct cli_choice isas[] = {
+    {"auto", SLUICE_ISA_AUTO},
+    {"scalar", SLUICE_ISA_SCALAR},
+    {"avx2", SLUICE_ISA_AVX2},
+    {NULL, 0},
+};
+
+static const struct cli_option table[] = {
+    /* clang-format off */
+    {.name = "--model", .aliases = "-m", .argument = "FILE", .fallback = "none", .verbs = MODELS,
+     .kind = CLI_TEXT, .offset = AT(model),
+     .help = "the GGUF file, or any part of a split one; the word FILE alone means the same"},
+
+    {.name = "--prompt", .aliases = "-p", .argument = "TEXT", .fallback = "standard input",
+     .verbs = CLI_RUN, .kind = CLI_TEXT, .offset = AT(prompt),
+     .help = "answer this one turn and leave; - reads it from standard input"},
+    {.name = "--prompt", .aliases = "-p", .argument = "TEXT", .fallback = "standard input",
+     .verbs = CLI_TOKENIZE, .kind = CLI_TEXT, .offset = AT(prompt),
+     .help = "the text, instead of standard input"},
+    {.name = "--file", .aliases = "-f", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_RUN | CLI_TOKENIZE, .kind = CLI_TEXT, .offset = AT(file),
+     .help = "read the text from FILE; - is standard input"},
+    {.name = "--system-prompt", .aliases = "-sys --system", .argument = "TEXT", .fallback = "none",
+     .verbs = CLI_RUN, .kind = CLI_TEXT, .offset = AT(system_prompt),
+     .help = "a system message before the conversation"},
+    {.name = "--conversation", .aliases = "-cnv --interactive -i", .verbs = CLI_RUN,
+     .kind = CLI_FLAG, .offset = AT(chat), .set_to = 1,
+     .help = "chat, also after -p and also when input is piped (then each line is a turn)"},
+    {.name = "--single-turn", .aliases = "-st", .verbs = CLI_RUN, .kind = CLI_FLAG,
+     .offset = AT(single_turn), .set_to = 1, .help = "leave after the first answer"},
+    {.name = "--raw", .aliases = "-no-cnv --no-conversation", .verbs = CLI_RUN, .kind = CLI_FLAG,
+     .offset = AT(raw), .set_to = 1,
+     .help = "continue the text as it is, without a chat template"},
+    {.name = "--chat-template", .aliases = "", .argument = "NAME", .fallback = "the model's own",
+     .verbs = CLI_RUN, .kind = CLI_TEXT, .offset = AT(chat_template),
+     .help = "use this built-in template; 'sluice help run' lists them"},
+    {.name = "--think", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(thinking),
+     .set_to = 1, .help = "ask the template for thinking before the answer"},
+    {.name = "--no-think", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG,
+     .offset = AT(thinking), .set_to = 0,
+     .help = "ask the template for an answer without thinking"},
+    {.name = "--no-escape", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(escape),
+     .set_to = 0, .help = "take \\n and the like in -p, -sys and --stop as they are written"},
+    {.name = "--escape", .aliases = "-e", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(escape),
+     .set_to = 1, .help = "read \\n \\t \\r \\\\ in -p, -sys and --stop as escapes; the default"},
+
+    {.name = "--predict", .aliases = "-n --n-predict", .argument = "N", .unit = "tokens",
+     .fallback = "2048", .verbs = CLI_RUN, .kind = CLI_INTEGER, .offset = AT(predict), .low = -1,
+     .high = 1 << 22,
+     .help = "most tokens of an answer; -1: as many as the context holds; 0: only read the prompt"},
+    {.name = "--seed", .aliases = "-s", .argument = "N", .fallback = "-1", .verbs = CLI_RUN,
+     .kind = CLI_INTEGER, .offset = AT(seed), .low = -1, .high = INT64_MAX,
+     .help = "same seed, same text; -1: a new one each time, printed with -v and --json"},
+    {.name = "--temp", .aliases = "--temperature", .argument = "T", .fallback = "0.8",
+     .verbs = CLI_RUN, .kind = CLI_NUMBER, .offset = AT(temperature), .low_f = 0, .high_f = 100,
+     .help = "randomness; 0: always the most likely token"},
+    {.name = "--top-k", .aliases = "", .argument = "N", .unit = "tokens", .fallback = "40",
+     .verbs = CLI_RUN, .kind = CLI_INTEGER, .offset = AT(top_k), .low = 0, .high = 1 << 22,
+     .help = "choose among the N most likely tokens; 0: off"},
+    {.name = "--top-p", .aliases = "", .argument = "P", .fallback = "0.95", .verbs = CLI_RUN,
+     .kind = CLI_NUMBER, .offset = AT(top_p), .low_f = 0, .high_f = 1,
+     .help = "choose among the most likely tokens that reach this probability together; 1: off"},
+    {.name = "--min-p", .aliases = "", .argument = "P", .fallback = "0.05", .verbs = CLI_RUN,
+     .kind = CLI_NUMBER, .offset = AT(min_p), .low_f = 0, .high_f = 1,
+     .help = "drop tokens below this fraction of the best one's probability; 0: off"},
+    {.name = "--repeat-penalty", .aliases = "", .argument = "F", .fallback = "1", .verbs = CLI_RUN,
+     .kind = CLI_NUMBER, .offset = AT(repeat_penalty), .low_f = 0.01, .high_f = 100,
+     .help = "make recent tokens less likely by this factor; 1: off"},
+    {.name = "--repeat-last-n", .aliases = "", .argument = "N", .unit = "tokens", .fallback = "64",
+     .verbs = CLI_RUN, .kind = CLI_INTEGER, .offset = AT(repeat_last), .low = -1, .high = 1 << 22,
+     .help = "how many tokens count as recent; -1: all; 0: off"},
+    {.name = "--stop", .aliases = "-r --reverse-prompt", .argument = "TEXT", .fallback = "none",
+     .verbs = CLI_RUN, .kind = CLI_STOPS, .offset = AT(stop),
+     .help = "end the answer before this text; may be given up to 64 times"},
+    {.name = "--ignore-eos", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG,
+     .offset = AT(ignore_end), .set_to = 1, .help = "go on after a token that ends the answer"},
+    {.name = "--special", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(special),
+     .set_to = 1, .help = "print control tokens too; with --raw, also read them in the prompt"},
+
+    {.name = "--tokens", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_EVAL,
+     .kind = CLI_TEXT, .offset = AT(tokens),
+     .help = "token ids, decimal, separated by white space; - is standard input. No BOS is added"},
+    {.name = "--logits", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_EVAL,
+     .kind = CLI_TEXT, .offset = AT(logits),
+     .help = "write the logits of every position: float32, little-endian, [tokens][vocabulary]"},
+    {.name = "--greedy", .aliases = "", .argument = "N", .unit = "tokens", .fallback = "0",
+     .verbs = CLI_EVAL, .kind = CLI_INTEGER, .offset = AT(greedy), .low = 0, .high = 1 << 22,
+     .help = "then continue with the N most likely tokens, end tokens included"},
+    {.name = "--greedy-out", .aliases = "", .argument = "FILE", .fallback = "standard output",
+     .verbs = CLI_EVAL, .kind = CLI_TEXT, .offset = AT(greedy_out),
+     .help = "where the ids of --greedy go, one a line"},
+    {.name = "--nll", .aliases = "", .verbs = CLI_EVAL, .kind = CLI_FLAG, .offset = AT(nll),
+     .set_to = 1, .help = "print the mean negative log-likelihood of the tokens"},
+
+    {.name = "--meta", .aliases = "", .verbs = CLI_INFO, .kind = CLI_FLAG, .offset = AT(list_meta),
+     .set_to = 1, .help = "list all metadata"},
+    {.name = "--tensors", .aliases = "", .verbs = CLI_INFO, .kind = CLI_FLAG,
+     .offset = AT(list_tensors), .set_to = 1, .help = "list all tensors"},
+
+    {.name = "--lines", .aliases = "", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG, .offset = AT(lines),
+     .set_to = 1, .help = "each line by itself, without its line end; one line of output for each"},
+    {.name = "--escape", .aliases = "-e", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG,
+     .offset = AT(escape_lines), .set_to = 1,
+     .help = "read \\n \\t \\r \\\\ in the text as escapes; with --decode, write them"},
+    {.name = "--special", .aliases = "", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG,
+     .offset = AT(special), .set_to = 1,
+     .help = "text of control tokens becomes their id; with --decode, they are printed"},
+    {.name = "--no-bos", .aliases = "", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG, .offset = AT(bos),
+     .set_to = 0, .help = "do not add BOS (and EOS) where the vocabulary asks for it"},
+    {.name = "--decode", .aliases = "", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG,
+     .offset = AT(decode), .set_to = 1, .help = "the way back: ids in, text out"},
+
+    {.name = "--ram", .aliases = "", .argument = "SIZE", .unit = "bytes", .fallback = "no limit",
+     .verbs = PLAN, .kind = CLI_SIZE, .offset = AT(ram_bytes), .low = 1 << 20, .high = INT64_MAX,
+     .help = "memory for the whole process, such as 4G or 512M (powers of 1024); what cannot fit "
+             "is refused"},
+    {.name = "--ctx-size", .aliases = "-c --ctx --n-ctx", .argument = "N", .unit = "tokens",
+     .fallback = "0", .verbs = PLAN, .kind = CLI_INTEGER, .offset = AT(ctx_size), .low = -1,
+     .high = 1 << 22, .help = "context; 0 or -1: the model's own, or what fits into --ram"},
+    {.name = "--kv", .aliases = "", .argument = "KIND", .fallback = "q8", .verbs = PLAN,
+     .kind = CLI_CHOICE, .offset = AT(kv), .choices = kv_kinds,
+     .help = "how keys and values are kept"},
+    {.name = "--cache-type-k", .aliases = "-ctk", .argument = "KIND", .fallback = "that of --kv",
+     .verbs = PLAN, .kind = CLI_CHOICE, .offset = AT(cache_k), .choices = kv_kinds,
+     .help = "llama.cpp's spelling of --kv; needs the same -ctv"},
+    {.name = "--cache-type-v", .aliases = "-ctv", .argument = "KIND", .fallback = "that of --kv",
+     .verbs = PLAN, .kind = CLI_CHOICE, .offset = AT(cache_v), .choices = kv_kinds,
+     .help = "llama.cpp's spelling of --kv; needs the same -ctk"},
+    {.name = "--threads", .aliases = "-t", .argument = "N", .fallback = "0", .verbs = PLAN,
+     .kind = CLI_INTEGER, .offset = AT(threads), .low = -1, .high = 64,
+     .help = "compute threads; 0 or -1: the fastest cores that the process may use"},
+    {.name = "--chunk", .aliases = "-b --batch-size -ub --ubatch-size", .argument = "N",
+     .unit = "tokens", .fallback = "0", .verbs = PLAN, .kind = CLI_INTEGER, .offset = AT(chunk),
+     .low = 0, .high = 512, .clamps = 1,
+     .help = "prompt tokens that go through a layer together; 0: chosen by the engine; more than "
+             "512 is taken as 512"},
+    {.name = "--isa", .aliases = "", .argument = "NAME", .fallback = "auto", .verbs = PLAN,
+     .kind = CLI_CHOICE, .offset = AT(isa), .choices = isas,
+     .help = "instruction set; the result is the same for each"},
+
+    {.name = "--json", .aliases = "", .verbs = CLI_EVERY, .kind = CLI_FLAG, .offset = AT(json),
+     .set_to = 1, .help = "print the result as JSON (docs/JSON.md)"},
+    {.name = "--progress", .aliases = "", .verbs = COMPUTE, .kind = CLI_FLAG,
+     .offset = AT(progress), .set_to = 1,
+     .help = "show progress also where standard error is not a terminal"},
+    {.name = "--verbose", .aliases = "-v", .verbs = CLI_EVERY, .kind = CLI_FLAG,
+     .offset = AT(verbose), .set_to = 1,
+     .help = "print the engine's log and the seed to standard error"},
+    {.name = "--quiet", .aliases = "-q --log-disable", .verbs = CLI_EVERY, .kind = CLI_FLAG,
+     .offset = AT(quiet), .set_to = 1, .help = "print nothing but the answer and errors"},
+    {.name = "--help", .aliases = "-h --usage", .verbs = CLI_EVERY, .kind = CLI_FLAG,
+     .offset = AT(help), .set_to = 1, .help = "print this help"},
+    {.name = "--version", .aliases = "-V", .verbs = CLI_EVERY, .kind = CLI_FLAG,
+     .offset = AT(version), .set_to = 1,
+     .help = "print the version and a line about build and machine"},
+    {.name = "--list-archs", .aliases = "", .verbs = CLI_EVERY, .kind = CLI_FLAG,
+     .offset = AT(list_archs), .set_to = 1, .help = "print the architectures that can be run"},
+    /* clang-format on */
+};
+
+const struct cli_option *cli_option_at(size_t index)
+{
+    return index < sizeof table / sizeof table[0] ? &table[index] : NULL;
+}
+
+/* Whether word is one of the words of list, which are separated by a space. */
+static int has_word(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = list; n && (p = strstr(p, word)); p += n)
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || !p[n])) return 1;
+    return 0;
+}
+
+const struct cli_option *cli_option_find(const char *name, unsigned verb)
+{
+    const struct cli_option *option;
+    for (size_t i = 0; (option = cli_option_at(i)); i++)
+        if ((option->verbs & verb) &&
+            (strcmp(option->name, name) == 0 || has_word(option->aliases, name)))
+            return option;
+    return NULL;
+}
+
+const char *cli_option_range(const struct cli_option *option, char *text)
+{
+    size_t at = 0;
+    text[0] = 0;
+    switch (option->kind) {
+    case CLI_INTEGER:
+        if (option->high == INT64_MAX)
+            (void)snprintf(text, CLI_RANGE_TEXT, "%lld to 2^63-1", (long long)option->low);
+        else
+            (void)snprintf(text, CLI_RANGE_TEXT, "%lld to %lld", (long long)option->low,
+                           (long long)option->high);
+        break;
+    case CLI_NUMBER:
+        (void)snprintf(text, CLI_RANGE_TEXT, "%g to %g", option->low_f, option->high_f);
+        break;
+    case CLI_SIZE:
+        (void)snprintf(text, CLI_RANGE_TEXT, "at least 1M");
+        break;
+    case CLI_CHOICE:
+        for (const struct cli_choice *c = option->choices; c->word; c++) {
+            if (c > option->choices && c->value == c[-1].value) continue;
+            at += (size_t)snprintf(text + at, CLI_RANGE_TEXT - at, "%s%s", at ? ", " : "", c->word);
+        }
+        break;
+    case CLI_FLAG:
+    case CLI_TEXT:
+    case CLI_STOPS:
+        break;
+    }
+    return text;
+}

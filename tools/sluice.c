@@ -1,0 +1,185 @@
+/* The sluice program: one binary, a verb first, in git's manner.
+ *
+ * This file chooses the verb; each verb has a file of its own and gets parsed arguments. The
+ * program uses include/sluice.h only, as any other application would. */
+#define _POSIX_C_SOURCE 200809L
+#include "include/sluice.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/interrupt.h"
+#include "tools/json_out.h"
+#include "tools/report.h"
+#include "tools/verbs.h"
+
+static const struct cli_verb_entry verbs[] = {
+    {"run", CLI_RUN, cli_run, "answer a prompt, or chat", "-m FILE [-p TEXT | -f FILE] [options]",
+     "With -p, -f or piped text, that is one turn: it is answered and the program leaves. "
+     "Otherwise\n"
+     "it is a chat; /help there lists the commands. --raw continues plain text instead.\n"},
+    {"eval", CLI_EVAL, cli_eval, "logits, greedy continuation and log-likelihood of given tokens",
+     "-m FILE --tokens FILE [--logits FILE] [--greedy N] [--nll] [options]",
+     "Files are written as NAME.partial and renamed when complete.\n"},
+    {"info", CLI_INFO, cli_info, "what a model file holds, and the memory it would take",
+     "FILE [--meta] [--tensors] [options]", "Reads headers only, also of unsupported models.\n"},
+    {"tokenize", CLI_TOKENIZE, cli_tokenize, "text to token ids, and back",
+     "-m FILE [--decode] [options] < TEXT",
+     "Text is taken byte for byte from standard input, a final line end included, and its ids are\n"
+     "printed on one line. With --lines each line is a text by itself.\n"},
+    {"bench", CLI_BENCH, cli_bench, "measure this machine", "kernels [options]",
+     "kernels: speed of each weight type and instruction set, one thread, from cache and "
+     "memory.\n"},
+};
+
+const struct cli_verb_entry *cli_verb_at(size_t index)
+{
+    return index < sizeof verbs / sizeof verbs[0] ? &verbs[index] : NULL;
+}
+
+const struct cli_verb_entry *cli_verb_find(const char *name)
+{
+    const struct cli_verb_entry *verb;
+    for (size_t i = 0; (verb = cli_verb_at(i)); i++)
+        if (strcmp(verb->name, name) == 0) return verb;
+    return NULL;
+}
+
+/* Verbs of other programs, and what they are here. */
+static const char *verb_advice(const char *name)
+{
+    static const char *const table[][2] = {
+        {"chat", "sluice run -m FILE chats"},
+        {"generate", "use sluice run"},
+        {"show", "use sluice info"},
+        {"ls", "models are files; use sluice info FILE"},
+        {"list", "models are files; use sluice info FILE"},
+        {"pull", "Sluice downloads nothing; fetch the GGUF file yourself and name it with -m"},
+        {"serve", "there is no server yet"},
+        {"server", "there is no server yet"},
+        {"perplexity", "use sluice eval --nll"},
+        {"ppl", "use sluice eval --nll"},
+        {"detokenize", "use sluice tokenize --decode"},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
+        if (strcmp(table[i][0], name) == 0) return table[i][1];
+    return NULL;
+}
+
+static int unknown_verb(const char *name)
+{
+    struct cli_nearest nearest = {NULL, 0, 0};
+    struct stat found;
+    const char *advice = verb_advice(name);
+    for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++)
+        cli_nearest_offer(&nearest, name, verbs[i].name, strlen(verbs[i].name));
+    if (advice)
+        cli_error("unknown verb '%s': %s", name, advice);
+    else if (stat(name, &found) == 0)
+        cli_error("'%s' is a file; write: sluice run %s", name, name);
+    else if (nearest.best)
+        cli_error("unknown verb '%s'; did you mean '%s'?", name, nearest.best);
+    else
+        cli_error("unknown verb '%s'; 'sluice --help' lists them", name);
+    return CLI_EXIT_USAGE;
+}
+
+static int print_version(int json)
+{
+    if (json) {
+        struct cli_json *root = cli_json_object();
+        cli_json_string(root, "version", sluice_version());
+        cli_json_string(root, "build", sluice_build_info());
+        (void)cli_json_finish(root, 0);
+    } else {
+        (void)cli_printf("sluice %s\n%s\n", sluice_version(), sluice_build_info());
+    }
+    return CLI_EXIT_OK;
+}
+
+static int print_archs(int json)
+{
+    const char *name;
+    struct cli_json *root = cli_json_object(), *archs = cli_json_child_array(root, "archs");
+    for (uint32_t i = 0; (name = sluice_arch_name(i)); i++) {
+        cli_json_string(archs, NULL, name);
+        if (!json) (void)cli_printf("%s\n", name);
+    }
+    if (json)
+        (void)cli_json_finish(root, 0);
+    else
+        cli_json_drop(root);
+    return CLI_EXIT_OK;
+}
+
+static int run_verb(const struct cli_verb_entry *verb, int argc, char **argv)
+{
+    struct cli_args args;
+    cli_args_init(&args);
+    if (cli_args_parse(&args, verb->verb, argc, argv)) return CLI_EXIT_USAGE;
+    if (args.help) {
+        cli_help_verb(verb);
+        return CLI_EXIT_OK;
+    }
+    if (args.version) return print_version(args.json);
+    if (args.list_archs) return print_archs(args.json);
+    cli_report_init(args.quiet);
+    for (size_t i = 0; i < CLI_REMARKS_MAX && args.remarks[i].option; i++)
+        cli_note("%s: %s", args.remarks[i].option, args.remarks[i].text);
+    return verb->run(&args);
+}
+
+static int help(const char *topic)
+{
+    const struct cli_verb_entry *verb = topic ? cli_verb_find(topic) : NULL;
+    if (!topic)
+        cli_help_program();
+    else if (verb)
+        cli_help_verb(verb);
+    else if (strcmp(topic, "options") == 0)
+        cli_help_options();
+    else
+        return unknown_verb(topic);
+    return CLI_EXIT_OK;
+}
+
+static int is_one_of(const char *word, const char *a, const char *b, const char *c)
+{
+    return strcmp(word, a) == 0 || strcmp(word, b) == 0 || strcmp(word, c) == 0;
+}
+
+static int choose(int argc, char **argv)
+{
+    if (argc < 2) {
+        cli_error(
+            "usage: sluice run -m FILE.gguf -p TEXT; the verbs are run, eval, info, tokenize, "
+            "bench, help; see 'sluice --help'");
+        return CLI_EXIT_USAGE;
+    }
+    const char *word = argv[1];
+    const struct cli_verb_entry *verb = cli_verb_find(word);
+    if (verb) return run_verb(verb, argc - 2, argv + 2);
+    if (is_one_of(word, "--help", "-h", "--usage")) return help(NULL);
+    if (strcmp(word, "help") == 0) return help(argc > 2 ? argv[2] : NULL);
+    if (strcmp(word, "version") == 0) return print_version(0);
+    /* People who come from llama.cpp begin with options: that is a run. */
+    if (word[0] == '-') return run_verb(&verbs[0], argc - 1, argv + 1);
+    return unknown_verb(word);
+}
+
+/* Makes sure that no file we open gets the number of a closed standard stream. Writing to such a
+ * stream still fails, since it is opened for reading. */
+static void fill_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0) (void)open("/dev/null", O_RDONLY);
+}
+
+int main(int argc, char **argv)
+{
+    fill_standard_streams();
+    cli_interrupt_install();
+    return cli_end(choose(argc, argv));
+}
