@@ -165,6 +165,8 @@ struct sl_arena_chunk {
 };
 
 #define CHUNK_HEADER_BYTES 64
+_Static_assert(SL_ARENA_CHUNK_OVERHEAD_BYTES == SL_BLOCK_OVERHEAD_BYTES + CHUNK_HEADER_BYTES,
+               "what mem.h promises");
 _Static_assert(sizeof(struct sl_arena_chunk) <= CHUNK_HEADER_BYTES, "pieces stay aligned");
 
 void sl_arena_init(struct sl_arena *a, struct sl_budget *b, uint64_t chunk_bytes)
@@ -211,6 +213,16 @@ void *sl_arena_alloc(struct sl_arena *a, uint64_t count, uint64_t size)
     chunk->used_bytes += piece;
     SL_UNPOISON(p, bytes);
     return p;
+}
+
+uint64_t sl_arena_piece_bytes(uint64_t count, uint64_t size)
+{
+    uint64_t bytes = 0, piece = 0;
+    bool ok = sl_mul_ok(count, size, &bytes);
+    ok = ok && sl_align_ok(sl_max_u64(bytes, 1), BLOCK_ALIGN, &piece);
+    ok = ok && sl_add_ok(piece, SL_ASAN_GAP_BYTES, &piece);
+    SLUICE_ASSERT(ok); /* counts are limited before anybody asks */
+    return piece;
 }
 
 void sl_arena_deinit(struct sl_arena *a)

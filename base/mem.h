@@ -68,13 +68,20 @@ void sl_arena_init(struct sl_arena *a, struct sl_budget *b, uint64_t chunk_bytes
 void *sl_arena_alloc(struct sl_arena *a, uint64_t count, uint64_t size);
 void sl_arena_deinit(struct sl_arena *a);
 
+/* What a piece takes of its chunk, gap included, and what a chunk costs beyond its pieces: an arena
+ * whose chunk_bytes is the sum over its pieces charges that sum and the overhead, exactly. */
+uint64_t sl_arena_piece_bytes(uint64_t count, uint64_t size);
+#define SL_ARENA_CHUNK_OVERHEAD_BYTES (SL_BLOCK_OVERHEAD_BYTES + 64)
+
 /* ---- regions: address space now, memory later ------------------------------------------------ */
 
 struct sl_region {
     struct sl_budget *budget;
     unsigned char *base; /* page aligned */
     uint64_t reserved_bytes;
-    uint64_t committed_bytes; /* charged; from the start of the region, whole pages */
+    uint64_t committed_bytes; /* from the start of the region, whole pages */
+    uint64_t discarded_bytes; /* of these; the rest is charged */
+    bool huge;                /* large pages were asked for */
 };
 
 /* Reserves address space without memory. On failure base is NULL. */
@@ -82,9 +89,21 @@ SL_MUST_CHECK sluice_err sl_region_reserve(struct sl_region *r, struct sl_budget
                                            uint64_t bytes);
 /* Makes the first bytes usable (zeroed when first committed), charging what is new. */
 SL_MUST_CHECK sluice_err sl_region_commit(struct sl_region *r, uint64_t bytes);
-/* Gives back the memory of everything past the first bytes; its content is lost. */
+/* Gives back the memory of everything past the first bytes; its content is lost. Nothing of the
+ * region may be discarded. */
 void sl_region_decommit(struct sl_region *r, uint64_t bytes);
+/* Gives back the memory of whole pages within the committed part (offset and bytes are multiples of
+ * the page); their content is lost. Each page at most once until it is refilled: the same range is
+ * charged again, and reads as zero. refill fails with SLUICE_E_BUDGET. */
+void sl_region_discard(struct sl_region *r, uint64_t offset, uint64_t bytes);
+SL_MUST_CHECK sluice_err sl_region_refill(struct sl_region *r, uint64_t offset, uint64_t bytes);
+/* Asks the system for large pages in the committed part, where they can be had without exceeding
+ * it: fewer misses of the address cache in long reads. */
+void sl_region_prefer_huge(struct sl_region *r);
 void sl_region_deinit(struct sl_region *r);
+
+/* 4096, 16384 or 65536, depending on the machine. */
+uint64_t sl_page_bytes(void);
 
 /* The most memory this process has had resident, in bytes; 0 where the system does not say. */
 uint64_t sl_peak_rss_bytes(void);

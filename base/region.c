@@ -13,8 +13,7 @@
 #include "base/mem.h"
 #include "base/small_file.h"
 
-/* 4, 16 or 64 KiB, depending on the machine. */
-static uint64_t page_bytes(void)
+uint64_t sl_page_bytes(void)
 {
     long n = sysconf(_SC_PAGESIZE);
     SLUICE_ASSERT(n > 0);
@@ -26,7 +25,7 @@ sluice_err sl_region_reserve(struct sl_region *r, struct sl_budget *b, uint64_t 
     SLUICE_ASSERT(b != NULL);
     *r = (struct sl_region){.budget = b};
     uint64_t whole;
-    if (!sl_align_ok(sl_max_u64(bytes, 1), page_bytes(), &whole)) return SLUICE_E_NOMEM;
+    if (!sl_align_ok(sl_max_u64(bytes, 1), sl_page_bytes(), &whole)) return SLUICE_E_NOMEM;
     void *p = mmap(NULL, whole, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return SLUICE_E_NOMEM;
     r->base = p;
@@ -39,7 +38,7 @@ sluice_err sl_region_commit(struct sl_region *r, uint64_t bytes)
     SLUICE_ASSERT(r->base != NULL);
     SLUICE_ASSERT(bytes <= r->reserved_bytes);
     uint64_t whole;
-    bool ok = sl_align_ok(bytes, page_bytes(), &whole);
+    bool ok = sl_align_ok(bytes, sl_page_bytes(), &whole);
     SLUICE_ASSERT(ok);
     if (whole <= r->committed_bytes) return SLUICE_OK;
     uint64_t fresh = whole - r->committed_bytes;
@@ -56,9 +55,9 @@ sluice_err sl_region_commit(struct sl_region *r, uint64_t bytes)
 void sl_region_decommit(struct sl_region *r, uint64_t bytes)
 {
     SLUICE_ASSERT(r->base != NULL);
-    SLUICE_ASSERT(bytes <= r->reserved_bytes);
+    SLUICE_ASSERT(bytes <= r->reserved_bytes && r->discarded_bytes == 0);
     uint64_t whole;
-    bool ok = sl_align_ok(bytes, page_bytes(), &whole);
+    bool ok = sl_align_ok(bytes, sl_page_bytes(), &whole);
     SLUICE_ASSERT(ok);
     if (whole >= r->committed_bytes) return;
     uint64_t gone = r->committed_bytes - whole;
@@ -72,11 +71,71 @@ void sl_region_decommit(struct sl_region *r, uint64_t bytes)
     sl_budget_release(r->budget, gone);
 }
 
+/* Whole pages of the committed part. */
+static void assert_within(const struct sl_region *r, uint64_t offset, uint64_t bytes)
+{
+    SLUICE_ASSERT(offset <= r->committed_bytes && bytes <= r->committed_bytes - offset);
+    SLUICE_ASSERT((offset | bytes) % sl_page_bytes() == 0);
+}
+
+/* A large page of which a part was given back keeps that part until the system splits it, which it
+ * puts off. Advice on the rest makes it split now; what the advice says (not used soon) does no
+ * harm. Measured on Linux 6.18, 1 GiB in large pages, every other 2 MB given back: 1026 MB of 1026
+ * stay charged to the control group without this, 515 with it. */
+static void split_at(const struct sl_region *r, uint64_t offset)
+{
+#ifdef MADV_COLD
+    uint64_t large =
+        sl_page_bytes() / 8 * sl_page_bytes(); /* what one table of 8-byte entries maps */
+    uintptr_t first = (uintptr_t)r->base, edge = first + offset;
+    uintptr_t from = edge & ~(uintptr_t)(large - 1), end = from + large;
+    if (from == edge) return;
+    if (from < first) from = first;
+    if (end > first + r->committed_bytes) end = first + r->committed_bytes;
+    (void)madvise(r->base + (from - first), end - from, MADV_COLD);
+#else
+    (void)r, (void)offset;
+#endif
+}
+
+void sl_region_discard(struct sl_region *r, uint64_t offset, uint64_t bytes)
+{
+    assert_within(r, offset, bytes);
+    SLUICE_ASSERT(bytes <= r->committed_bytes - r->discarded_bytes);
+    int rc = bytes > 0 ? madvise(r->base + offset, bytes, MADV_DONTNEED) : 0;
+    SLUICE_ASSERT(rc == 0);
+    if (r->huge && bytes > 0) {
+        split_at(r, offset);
+        split_at(r, offset + bytes);
+    }
+    r->discarded_bytes += bytes;
+    sl_budget_release(r->budget, bytes);
+}
+
+sluice_err sl_region_refill(struct sl_region *r, uint64_t offset, uint64_t bytes)
+{
+    assert_within(r, offset, bytes);
+    SLUICE_ASSERT(bytes <= r->discarded_bytes);
+    sluice_err err = sl_budget_charge(r->budget, bytes);
+    if (err == SLUICE_OK) r->discarded_bytes -= bytes;
+    return err;
+}
+
+void sl_region_prefer_huge(struct sl_region *r)
+{
+#ifdef MADV_HUGEPAGE
+    if (r->committed_bytes > 0) r->huge = madvise(r->base, r->committed_bytes, MADV_HUGEPAGE) == 0;
+#else
+    (void)r;
+#endif
+}
+
 void sl_region_deinit(struct sl_region *r)
 {
     if (r->base == NULL) return;
     munmap(r->base, r->reserved_bytes);
-    if (r->committed_bytes > 0) sl_budget_release(r->budget, r->committed_bytes);
+    uint64_t charged = r->committed_bytes - r->discarded_bytes;
+    if (charged > 0) sl_budget_release(r->budget, charged);
     *r = (struct sl_region){.budget = NULL};
 }
 

@@ -43,3 +43,10 @@ const char *sluice_arch_name(uint32_t index)
 }
 
 const char *sluice_chat_template_names(void) { return sl_chat_template_names(); }
+
+/* Numbered by enum sluice_cache, whatever the order within the engine. */
+const char *sluice_cache_policy_name(uint32_t index)
+{
+    static const char *const names[] = {"two_rate", "lru", "lfu", "decayed_lfu", "recall"};
+    return index < SL_ARRAY_LEN(names) ? names[index] : NULL;
+}

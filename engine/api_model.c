@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/available.h"
 #include "base/clock.h"
 #include "engine/api.h"
 
@@ -53,35 +54,6 @@ static sluice_err open_text(sluice_model *m, sluice_error *e)
     return err == SLUICE_OK ? sl_tokenizer_open(&v, &m->budget, e, &m->tokenizer) : err;
 }
 
-static sluice_err refuse_budget(const char *path, const sluice_options *opt, const sluice_plan *p,
-                                sluice_error *e)
-{
-    return sl_fail(
-        e, SLUICE_E_BUDGET,
-        "%s: does not fit into %.1f MiB; the smallest budget that works with %s is --ram "
-        "%lluM",
-        path, (double)opt->ram_bytes / (1 << 20), opt->n_ctx ? "this context" : "a short context",
-        (unsigned long long)((p->minimum_bytes + (1 << 20) - 1) >> 20));
-}
-
-/* Refuses what cannot fit, before anything large is allocated. */
-static sluice_err check_plan(sluice_model *m, const char *path, sluice_error *e)
-{
-    sluice_plan p = SLUICE_PLAN_INIT;
-    api_plan(&m->m, &m->opt, m->threads, sl_tokenizer_bytes(m->tokenizer), &p);
-    m->n_ctx = p.n_ctx;
-    const double mib = 1.0 / (1 << 20);
-    sl_log_line(&m->log, SL_LOG_INFO,
-                "memory plan: dense %.1f MiB, experts %.1f, KV %.1f (%u tokens), scratch %.1f, "
-                "tokenizer %.1f, process "
-                "%.1f; total %.1f MiB",
-                (double)p.dense_bytes * mib, (double)p.expert_bytes * mib, (double)p.kv_bytes * mib,
-                p.n_ctx, (double)p.scratch_bytes * mib, (double)p.tokenizer_bytes * mib,
-                (double)p.process_bytes * mib, (double)p.total_bytes * mib);
-    if (m->opt.ram_bytes == 0 || p.total_bytes <= m->opt.ram_bytes) return SLUICE_OK;
-    return refuse_budget(path, &m->opt, &p, e);
-}
-
 static sluice_err check_vocab(const sluice_model *m, const char *path, sluice_error *e)
 {
     uint32_t tokens = sl_tokenizer_size(m->tokenizer);
@@ -104,40 +76,90 @@ static sluice_err open_compute(sluice_model *m, const struct sl_cpu_choice *choi
     return SLUICE_OK;
 }
 
-static sluice_err open_weights(sluice_model *m, const char *path, sluice_error *e)
+static const struct sl_ec_policy *policy_of(const sluice_model *m)
+{
+    const struct sl_ec_policy *p = NULL;
+    if (m->opt.cache_policy)
+        p = sl_ec_policy_find(sluice_cache_policy_name(m->opt.cache_policy - 1));
+    return p ? p : sl_ec_policy_at(0);
+}
+
+static sluice_err load(sluice_model *m, const struct api_plan *plan, const struct api_hook *hook,
+                       sluice_error *e)
+{
+    static const enum sl_io_kind kinds[] = {
+        [SLUICE_IO_URING] = SL_IO_URING, [SLUICE_IO_PREAD] = SL_IO_PREAD, [SLUICE_IO_MMAP] = 0};
+    struct sl_load_config c = {
+        .io = kinds[m->opt.io],
+        .map = m->opt.io == SLUICE_IO_MMAP,
+        .policy = policy_of(m),
+        .read_ahead = (enum sl_read_ahead_mode)m->opt.prefetch,
+        .log = &m->log,
+        .progress = m->opt.progress,
+        .progress_user = m->opt.progress_user,
+        .wrap = hook ? hook->wrap : NULL,
+        .wrap_user = hook ? hook->user : NULL,
+    };
+    memcpy(c.n_slots, plan->n_slots, sizeof c.n_slots);
+    return sl_model_load(&m->m, m->gguf, &c, &m->budget, e);
+}
+
+/* What only describing needed, tens of megabytes where the vocabulary is large, and as much again
+ * in the page cache, with what the drive's read-ahead added. */
+static void drop_metadata(sluice_model *m)
+{
+    sl_gguf_drop_metadata(m->gguf);
+    for (uint32_t i = 0; i < m->n_files; i++) sl_file_drop_cache(sl_gguf_file(m->gguf, i), 0, 0);
+}
+
+static sluice_err open_weights(sluice_model *m, const char *path, const struct api_hook *hook,
+                               sluice_error *e)
 {
     struct sl_cpu_choice choice;
+    struct api_plan plan;
     sl_cpu_choose("", &choice);
     m->threads = api_threads(&m->opt, &choice);
     if (m->threads < m->opt.threads)
         sl_log_line(&m->log, SL_LOG_WARN, "%u threads were asked for; there are %u cores, so %u",
                     m->opt.threads, choice.allowed, m->threads);
-    sluice_err err = sl_model_describe(&m->m, m->gguf, &m->budget, &m->log, e);
+    sluice_err err = api_describe(m, &m->log, e);
     if (err == SLUICE_OK) err = check_vocab(m, path, e);
     if (err != SLUICE_OK) return err;
-    sl_gguf_drop_metadata(m->gguf); /* tens of megabytes where the vocabulary is large */
-    err = check_plan(m, path, e);
+    drop_metadata(m);
+    err = api_check_plan(m, path, &plan, e);
     if (err == SLUICE_OK) err = open_compute(m, &choice, e);
-    if (err == SLUICE_OK)
-        err = sl_model_load(&m->m, m->gguf, &m->budget, m->opt.progress, m->opt.progress_user, e);
-    if (err != SLUICE_OK) return err;
-    sl_gguf_close(m->gguf);
-    m->gguf = NULL;
-    return SLUICE_OK;
+    if (err == SLUICE_OK) err = load(m, &plan, hook, e);
+    if (err == SLUICE_OK) api_open_hot_list(m);
+    return err;
 }
 
-static sluice_err open_all(sluice_model *m, const char *path, sluice_error *e)
+static sluice_err open_all(sluice_model *m, const char *path, const struct api_hook *hook,
+                           sluice_error *e)
 {
     sluice_err err = open_header(m, path, e);
     if (err == SLUICE_OK) err = open_template(m, e);
     if (err == SLUICE_OK && !(m->opt.flags & SLUICE_OPEN_HEADER)) err = open_text(m, e);
     if (err != SLUICE_OK) return err;
-    if (m->opt.flags == 0) return open_weights(m, path, e);
+    if (m->opt.flags == 0) return open_weights(m, path, hook, e);
     /* Sizes for sluice_model_get_info, as far as the file describes a model that this build knows.
      */
-    if (sl_model_describe(&m->m, m->gguf, &m->budget, &(struct sl_log){0}, NULL) != SLUICE_OK)
-        sl_model_deinit(&m->m);
+    if (api_describe(m, &(struct sl_log){0}, NULL) != SLUICE_OK) sl_model_deinit(&m->m);
     return SLUICE_OK;
+}
+
+/* SLUICE_RAM_AUTO to a number; where the system does not say, to no limit. */
+static void resolve_ram(sluice_model *m)
+{
+    m->available_bytes = sl_available_bytes("");
+    if (m->opt.ram_bytes != SLUICE_RAM_AUTO) return;
+    m->opt.ram_bytes = sl_available_less_reserve(m->available_bytes);
+    if (m->opt.ram_bytes == UINT64_MAX) {
+        m->opt.ram_bytes = 0;
+        sl_log_line(&m->log, SL_LOG_WARN,
+                    "the system does not say how much memory is available; give --ram a size");
+    } else if (m->opt.ram_bytes == 0) {
+        m->opt.ram_bytes = 1; /* nothing is left: refused, with the size that works */
+    }
 }
 
 static sluice_err new_model(const sluice_options *opt, sluice_model **out, sluice_error *e)
@@ -145,16 +167,19 @@ static sluice_err new_model(const sluice_options *opt, sluice_model **out, sluic
     sluice_options o;
     sluice_err err = api_options(opt, &o, e);
     if (err != SLUICE_OK) return err;
-    uint64_t outside = API_PROCESS_BYTES + API_THREAD_BYTES * o.threads;
-    uint64_t limit = o.ram_bytes == 0        ? UINT64_MAX
-                     : o.ram_bytes > outside ? o.ram_bytes - outside
-                                             : 0;
     sluice_model *m = sl_alloc(NULL, 1, sizeof *m);
-    if (!m) return sl_fail(e, SLUICE_E_NOMEM, "no memory for the model handle");
-    sl_budget_init(&m->budget, limit);
+    size_t path_size = o.hot_list ? strlen(o.hot_list) + 1 : 0;
+    if (m && o.hot_list) m->hot_path = sl_alloc(NULL, path_size, 1);
+    if (!m || (o.hot_list && !m->hot_path)) {
+        sl_free(m);
+        return sl_fail(e, SLUICE_E_NOMEM, "no memory for the model handle");
+    }
+    if (o.hot_list) memcpy(m->hot_path, o.hot_list, path_size);
     m->opt = o;
     m->log = (struct sl_log){o.log, o.log_user, (int)o.log_level};
-    atomic_flag_clear(&m->busy);
+    resolve_ram(m);
+    sl_budget_init(&m->budget, api_budget_limit(m->opt.ram_bytes, 1)); /* exact with the plan */
+    atomic_init(&m->busy, API_FREE);
     *out = m;
     return SLUICE_OK;
 }
@@ -164,16 +189,17 @@ static sluice_err explain_budget(const char *path, const sluice_options *opt, sl
                                  sluice_error *e)
 {
     bool is_memory =
-        err == SLUICE_E_NOMEM || (err == SLUICE_E_BUDGET && !(e && strstr(e->text, "--ram")));
+        err == SLUICE_E_NOMEM || (err == SLUICE_E_BUDGET &&
+                                  !(e && (strstr(e->text, "--ram") || strstr(e->text, "--slots"))));
     if (!is_memory || !opt || opt->ram_bytes == 0) return err;
     sluice_plan p = SLUICE_PLAN_INIT;
-    if (sluice_memory_plan(path, opt, &p, NULL) != SLUICE_OK || p.minimum_bytes <= opt->ram_bytes)
+    if (sluice_memory_plan(path, opt, &p, NULL) != SLUICE_OK || p.minimum_bytes <= p.ram_bytes)
         return err;
-    return refuse_budget(path, opt, &p, e);
+    return api_refuse_budget(path, opt, &p, e);
 }
 
-sluice_err sluice_model_open(const char *path, const sluice_options *opt, sluice_model **out,
-                             sluice_error *error)
+sluice_err api_model_open(const char *path, const sluice_options *opt, const struct api_hook *hook,
+                          sluice_model **out, sluice_error *error)
 {
     if (!out) return sl_fail(error, SLUICE_E_ARG, "out is NULL");
     *out = NULL;
@@ -183,9 +209,10 @@ sluice_err sluice_model_open(const char *path, const sluice_options *opt, sluice
     sluice_err err = new_model(opt, &m, error);
     if (err != SLUICE_OK) return err;
     uint64_t saved = sl_fp_enter();
-    err = open_all(m, path, error);
+    err = open_all(m, path, hook, error);
     sl_fp_leave(saved);
     if (err != SLUICE_OK) {
+        m->n_slots = 0; /* nothing to remember */
         sluice_model_close(m);
         return explain_budget(path, opt, err, error);
     }
@@ -194,18 +221,42 @@ sluice_err sluice_model_open(const char *path, const sluice_options *opt, sluice
     return SLUICE_OK;
 }
 
+sluice_err sluice_model_open(const char *path, const sluice_options *opt, sluice_model **out,
+                             sluice_error *error)
+{
+    return api_model_open(path, opt, NULL, out, error);
+}
+
 void sluice_model_close(sluice_model *m)
 {
     if (!m) return;
     SLUICE_ASSERT(m->n_sessions == 0);
+    if (m->hot_path && !m->hot_foreign && m->m.store && m->n_slots && m->opt.io != SLUICE_IO_MMAP)
+        api_save_hot_list(m);
     sl_pool_close(m->pool);
     sl_model_deinit(&m->m);
+    sl_hot_list_free(&m->hot);
     sl_tokenizer_close(m->tokenizer);
     sl_gguf_close(m->gguf);
+    sl_free(m->hot_path);
     sl_free(m);
 }
 
 /* ---- the plan, without opening ---------------------------------------------------------- */
+
+static sluice_err plan_only(sluice_model *m, const char *path, struct api_plan *plan,
+                            sluice_error *e)
+{
+    struct sl_cpu_choice choice;
+    sluice_err err = open_header(m, path, e);
+    if (err == SLUICE_OK) err = open_text(m, e);
+    if (err == SLUICE_OK) err = api_describe(m, &m->log, e);
+    if (err != SLUICE_OK) return err;
+    sl_gguf_drop_metadata(m->gguf);
+    sl_cpu_choose("", &choice);
+    m->threads = api_threads(&m->opt, &choice);
+    return api_make_plan(m, plan, e);
+}
 
 sluice_err sluice_memory_plan(const char *path, const sluice_options *opt, sluice_plan *plan,
                               sluice_error *error)
@@ -214,20 +265,18 @@ sluice_err sluice_memory_plan(const char *path, const sluice_options *opt, sluic
         return sl_fail(error, SLUICE_E_ARG,
                        "no model file, or no plan initialised with SLUICE_PLAN_INIT, was given");
     sluice_model *m = NULL;
+    struct api_plan made;
     sluice_err err = new_model(opt, &m, error);
     if (err != SLUICE_OK) return err;
     m->budget.limit_bytes = UINT64_MAX; /* what would be too much is the answer, not an error */
     uint64_t saved = sl_fp_enter();
-    err = open_header(m, path, error);
-    if (err == SLUICE_OK) err = open_text(m, error);
-    if (err == SLUICE_OK) err = sl_model_describe(&m->m, m->gguf, &m->budget, &m->log, error);
-    if (err == SLUICE_OK) {
-        struct sl_cpu_choice choice;
-        sl_cpu_choose("", &choice);
-        api_plan(&m->m, &m->opt, api_threads(&m->opt, &choice), sl_tokenizer_bytes(m->tokenizer),
-                 plan);
-    }
+    err = plan_only(m, path, &made, error);
     sl_fp_leave(saved);
+    if (err == SLUICE_OK) {
+        uint32_t size = plan->struct_size;
+        made.p.struct_size = size;
+        memcpy(plan, &made.p, size < sizeof made.p ? size : sizeof made.p);
+    }
     sluice_model_close(m);
     return err;
 }
@@ -257,6 +306,13 @@ void sluice_model_get_info(const sluice_model *m, sluice_model_info *info)
     i.isa = m->kernels ? m->kernels->isa : "";
     i.tokenizer = m->tokenizer ? sl_tokenizer_name(m->tokenizer) : "";
     i.chat_template = m->chat_template ? sl_chat_template_name(m->chat_template) : "";
+    i.io = !m->m.io ? "" : m->opt.io == SLUICE_IO_MMAP ? "mmap" : sl_io_name(m->m.io);
+    i.cache_policy = m->n_slots < m->n_experts_total ? policy_of(m)->name : "";
+    i.ram_bytes = m->opt.ram_bytes;
+    i.chunk = m->chunk;
+    i.lossy = m->lossy;
+    i.n_slots = m->n_slots;
+    i.n_experts_total = m->n_experts_total;
     i.struct_size = info->struct_size;
     memcpy(info, &i, info->struct_size < sizeof i ? info->struct_size : sizeof i);
 }

@@ -1,9 +1,9 @@
-/* Options, ranges and the memory plan. */
+/* Options and their ranges. The plan they lead to is made in api_plan.c. */
 #include <string.h>
 
 #include "engine/api.h"
 
-_Static_assert(sizeof(sluice_options) == 80,
+_Static_assert(sizeof(sluice_options) == 120,
                "sluice_options has tail padding or changed: bump the ABI knowingly");
 
 sluice_err api_copy_struct(void *dst, size_t dst_size, const void *src, size_t src_size,
@@ -40,6 +40,33 @@ static sluice_err check_options(const sluice_options *o, sluice_error *e)
     return SLUICE_OK;
 }
 
+static sluice_err check_part(float value, const char *name, sluice_error *e)
+{
+    if (value >= 0.0f && value <= 1.0f) return SLUICE_OK; /* not for what is no number */
+    return sl_fail(e, SLUICE_E_ARG, "%s is %g, wanted 0 to 1", name, (double)value);
+}
+
+static sluice_err check_streaming(const sluice_options *o, sluice_error *e)
+{
+    const struct {
+        const char *name;
+        uint32_t value, most;
+    } table[] = {
+        {"io", o->io, SLUICE_IO_MMAP},
+        {"cache_policy", o->cache_policy, SLUICE_CACHE_RECALL},
+        {"prefetch", o->prefetch, SLUICE_PREFETCH_FORCED},
+        {"slots", o->slots, SL_EC_SLOTS_MAX},
+        {"experts_used", o->experts_used, SL_TOP_K_MAX},
+        {"sticky_size", o->sticky_size, SL_EXPERTS_MAX},
+    };
+    for (size_t i = 0; i < SL_ARRAY_LEN(table); i++)
+        if (table[i].value > table[i].most)
+            return sl_fail(e, SLUICE_E_ARG, "%s is %u, wanted 0 to %u", table[i].name,
+                           table[i].value, table[i].most);
+    sluice_err err = check_part(o->sticky, "sticky", e);
+    return err == SLUICE_OK ? check_part(o->drop_cold, "drop_cold", e) : err;
+}
+
 sluice_err api_options(const sluice_options *opt, sluice_options *out, sluice_error *e)
 {
     *out = (sluice_options)SLUICE_OPTIONS_INIT;
@@ -49,7 +76,7 @@ sluice_err api_options(const sluice_options *opt, sluice_options *out, sluice_er
         out->struct_size = sizeof *out;
     }
     sluice_err err = check_options(out, e);
-    if (out->chunk == 0) out->chunk = API_CHUNK_DEFAULT;
+    if (err == SLUICE_OK) err = check_streaming(out, e);
     if (out->log_level == 0) out->log_level = SLUICE_LOG_INFO;
     if (out->kv == SLUICE_KV_DEFAULT) out->kv = SLUICE_KV_Q8;
     return err;
@@ -71,49 +98,4 @@ uint32_t api_threads(const sluice_options *opt, const struct sl_cpu_choice *choi
 {
     if (opt->threads == 0) return choice->threads;
     return opt->threads < choice->allowed ? opt->threads : choice->allowed;
-}
-
-/* Small pieces that are not worth a line each: handles, tables, block headers, a sampler, open
- * files. */
-#define PLAN_SLACK_BYTES (512u << 10)
-
-/* The plan for one context. */
-static void plan_for(const struct sl_model *m, uint32_t n_ctx, const sluice_options *opt,
-                     sluice_plan *p)
-{
-    p->n_ctx = n_ctx;
-    p->kv_bytes = sl_kv_bytes(m, api_kv_type(opt->kv), n_ctx);
-    p->total_bytes = p->dense_bytes + p->expert_bytes + p->tokenizer_bytes + p->kv_bytes +
-                     p->scratch_bytes + p->process_bytes;
-}
-
-void api_plan(const struct sl_model *m, const sluice_options *opt, uint32_t threads,
-              uint64_t tokenizer_bytes, sluice_plan *plan)
-{
-    sluice_plan p = SLUICE_PLAN_INIT;
-    p.dense_bytes = PLAN_SLACK_BYTES + m->resident_bytes + m->arena.total_bytes +
-                    m->weights_capacity * sizeof *m->weights;
-    for (uint32_t l = 0; l < m->n_layers; l++)
-        p.expert_bytes += sl_expert_shape_bytes(&m->layers[l].experts);
-    p.tokenizer_bytes = tokenizer_bytes;
-    p.scratch_bytes = sl_scratch_bytes(m, opt->chunk, threads);
-    p.process_bytes = API_PROCESS_BYTES + threads * API_THREAD_BYTES;
-    p.kv_token_bytes = sl_kv_bytes(m, api_kv_type(opt->kv), SL_KV_BLOCK) / SL_KV_BLOCK;
-
-    uint32_t most = m->n_ctx_train < SL_CONTEXT_MAX ? m->n_ctx_train : SL_CONTEXT_MAX;
-    uint32_t least = opt->n_ctx ? opt->n_ctx : most < API_CONTEXT_MIN ? most : API_CONTEXT_MIN;
-    plan_for(m, least, opt, &p);
-    p.minimum_bytes = p.total_bytes;
-    uint32_t n_ctx = opt->n_ctx ? opt->n_ctx : most;
-    plan_for(m, n_ctx, opt, &p);
-    if (opt->n_ctx == 0 && opt->ram_bytes && p.total_bytes > opt->ram_bytes &&
-        p.minimum_bytes <= opt->ram_bytes) {
-        uint64_t spare =
-            (opt->ram_bytes - p.minimum_bytes) / (p.kv_token_bytes ? p.kv_token_bytes : 1);
-        uint64_t fits = sl_min_u64(n_ctx, least + spare / SL_KV_BLOCK * SL_KV_BLOCK);
-        plan_for(m, (uint32_t)fits, opt, &p);
-    }
-    uint32_t size = plan->struct_size;
-    p.struct_size = size;
-    memcpy(plan, &p, size < sizeof p ? size : sizeof p);
 }

@@ -272,21 +272,27 @@ static sluice_err router_numbers(struct describe *d)
 
 /* ---- the whole -------------------------------------------------------------------------- */
 
+/* The embedding table is bound only where it is the output matrix too: otherwise its rows are read
+ * one by one while running. */
 static sluice_err embeddings(struct describe *d)
 {
     struct sl_model *m = d->m;
-    TRY(describe_matrix(d, -1, "token_embd.weight", (struct describe_size){m->n_embd, 0, false},
-                        &m->token_embd));
-    m->n_vocab = m->token_embd.rows;
-    if (m->n_vocab > SL_VOCAB_MAX)
-        return sl_fail(d->e, SLUICE_E_LIMIT, "%s: %u tokens, at most %u are supported",
-                       sl_gguf_path(d->g), m->n_vocab, SL_VOCAB_MAX);
+    const struct sl_gguf_tensor *t = describe_find(d, -1, "token_embd.weight");
+    if (!t) return describe_missing(d, -1, "token_embd.weight");
+    if (t->dims[0] != m->n_embd || t->dims[2] != 1 || t->dims[3] != 1)
+        return describe_bad_shape(d, t, m->n_embd, t->dims[1]);
+    if (t->dims[1] > SL_VOCAB_MAX)
+        return sl_fail(d->e, SLUICE_E_LIMIT, "%s: %llu tokens, at most %u are supported",
+                       sl_gguf_path(d->g), (unsigned long long)t->dims[1], SL_VOCAB_MAX);
+    m->embd_tensor = t;
+    m->embd_index = (uint32_t)(t - sl_gguf_tensor(d->g, 0));
+    m->n_vocab = (uint32_t)t->dims[1];
+    m->token_embd = (struct sl_matrix){NULL, t->row_bytes, t->type, m->n_vocab, m->n_embd};
     TRY(describe_vector(d, -1, "output_norm.weight", m->n_embd, false, &m->output_norm));
     TRY(describe_matrix(d, -1, "output.weight", (struct describe_size){m->n_embd, m->n_vocab, true},
                         &m->output));
     m->tied = m->output.rows == 0;
-    if (m->tied) m->output = m->token_embd;
-    return SLUICE_OK;
+    return m->tied ? describe_rows(d, t, 0, m->n_vocab, &m->output) : SLUICE_OK;
 }
 
 /* A tensor of a layer that is run, whose name says that it takes part in the sum, and that nothing

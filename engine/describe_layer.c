@@ -249,6 +249,7 @@ static sluice_err moe_ffn(struct describe *d, uint32_t l)
                         (struct describe_size){m->n_embd, 0, false}, &y->gate_inp));
     TRY(router(d, l));
     y->experts.n_experts = y->n_experts;
+    y->experts.top_k = y->router.top_k;
     const struct sl_gguf_tensor *fused = describe_find(d, (int)l, "ffn_gate_up_exps.weight");
     y->experts.n_parts = fused ? 2 : 3;
     TRY(fused ? stacked_part(d, l, 0, fused) : expert_part(d, l, 0, "gate"));

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/session.h"
+#include "engine/trim.h"
 
 /* ---- small steps ------------------------------------------------------------------------ */
 
@@ -67,18 +68,6 @@ static void add_residual(const struct sl_chunk *c)
         s->compute.kernels->axpy(s->m->residual_scale, s->scratch.out, n, s->scratch.x);
 }
 
-static void embed(const struct sl_chunk *c, const int32_t *ids)
-{
-    const struct sl_session *s = c->session;
-    const struct sl_model *m = s->m;
-    const struct sl_type_info *type = sl_type_info(m->token_embd.type);
-    for (uint32_t t = 0; t < c->n; t++) {
-        float *x = s->scratch.x + (uint64_t)t * m->n_embd;
-        type->decode(m->token_embd.w + (uint64_t)ids[t] * m->token_embd.row_bytes, x, m->n_embd);
-        if (m->embd_scale != 1.0f) s->compute.kernels->scale(m->embd_scale, m->n_embd, x);
-    }
-}
-
 static bool all_finite(const float *x, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++)
@@ -88,7 +77,7 @@ static bool all_finite(const float *x, uint64_t n)
 
 /* ---- layers ----------------------------------------------------------------------------- */
 
-static sluice_err run_layer(const struct sl_chunk *c)
+static sluice_err compute_layer(const struct sl_chunk *c)
 {
     struct sl_session *s = c->session;
     const struct sl_layer *y = &s->m->layers[c->layer];
@@ -103,6 +92,32 @@ static sluice_err run_layer(const struct sl_chunk *c)
     add_residual(c);
     if (!sl_norm_safe(s->scratch.x, n)) return sl_not_finite(c, "its output");
     return SLUICE_OK;
+}
+
+/* Completes the times of a layer that began at start, and tells whoever listens. */
+static void tell_times(const struct sl_chunk *c, uint32_t layer, uint64_t start)
+{
+    struct sl_session *s = c->session;
+    struct sl_layer_times *t = &s->times;
+    t->dense_ns = sl_now_ns() - start - t->expert_ns - t->stall_ns;
+    if (s->on_layer) s->on_layer(s->on_layer_user, layer, c->n, t);
+}
+
+static sluice_err run_layer(const struct sl_chunk *c)
+{
+    struct sl_session *s = c->session;
+    struct sl_expert_stats before = {0}, after = {0};
+    bool measured = s->on_layer && s->m->store;
+    uint64_t start = sl_now_ns();
+    s->times = (struct sl_layer_times){0};
+    if (measured) sl_expert_get_stats(s->m->store, &before);
+    sluice_err err = compute_layer(c);
+    if (measured) sl_expert_get_stats(s->m->store, &after);
+    s->times.stall_ns = after.stall_ns - before.stall_ns;
+    s->times.demand_bytes =
+        after.demand_bytes + after.prompt_bytes - before.demand_bytes - before.prompt_bytes;
+    tell_times(c, c->layer, start);
+    return err;
 }
 
 /* Logits of tokens [first, n) of the chunk, [n - first][n_vocab]. */
@@ -127,7 +142,8 @@ static sluice_err head(const struct sl_chunk *c, uint32_t first, float *logits)
 static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logits, bool want_last)
 {
     struct sl_session *s = c->session;
-    embed(c, ids);
+    sluice_err err = sl_embed(c, ids);
+    if (err != SLUICE_OK) return err;
     if (!sl_norm_safe(s->scratch.x, (uint64_t)c->n * s->m->n_embd))
         return sl_not_finite(c, "a token's embedding");
     for (uint32_t t = 0; t < c->n; t++)
@@ -135,15 +151,40 @@ static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logit
     for (c->layer = 0; c->layer < s->m->n_layers; c->layer++) {
         if (atomic_load_explicit(&s->cancel, memory_order_relaxed))
             return sl_fail(c->e, SLUICE_E_CANCELLED, "the evaluation was cancelled");
-        sluice_err err = run_layer(c);
+        sl_model_apply_trim(s->m);
+        err = run_layer(c);
         if (err != SLUICE_OK) return err;
     }
+    if (!logits && !want_last) return SLUICE_OK;
+    uint64_t start = sl_now_ns();
+    s->times = (struct sl_layer_times){0};
     c->layer = s->m->n_layers - 1;
-    if (logits) return head(c, 0, logits);
-    return want_last ? head(c, c->n - 1, s->scratch.logits) : SLUICE_OK;
+    err = logits ? head(c, 0, logits) : head(c, c->n - 1, s->scratch.logits);
+    tell_times(c, s->m->n_layers, start);
+    return err;
 }
 
 /* ---- a whole call ----------------------------------------------------------------------- */
+
+/* Memory for n positions. Slots of experts were planned for a short context; as it grows they give
+ * way, coldest first. */
+static sluice_err grow_kv(struct sl_session *s, uint32_t n)
+{
+    sluice_err err = sl_kv_grow(&s->kv, n);
+    if (err != SLUICE_E_BUDGET || !s->m->store) return err;
+    uint64_t more = sl_kv_bytes(s->m, s->kv.type, n) - s->kv.region.committed_bytes;
+    return sl_expert_store_shrink(s->m->store, more) >= more ? sl_kv_grow(&s->kv, n) : err;
+}
+
+/* The list of ids doubles now and then, when the keys may have taken what was left. */
+static sluice_err grow_ids(struct sl_session *s, uint32_t n)
+{
+    sluice_err err = sl_ids_reserve(&s->history, n);
+    if (err != SLUICE_E_BUDGET || !s->m->store) return err;
+    uint64_t count = sl_max_u64(2 * s->history.capacity, (uint64_t)n + 64);
+    (void)sl_expert_store_shrink(s->m->store, SL_BLOCK_OVERHEAD_BYTES + count * sizeof(int32_t));
+    return sl_ids_reserve(&s->history, n);
+}
 
 static sluice_err check_ids(const struct sl_session *s, const int32_t *ids, size_t n,
                             sluice_error *e)
@@ -171,15 +212,26 @@ static sluice_err remember(struct sl_session *s, const int32_t *ids, uint32_t n)
     return SLUICE_OK;
 }
 
+/* What a longer context had taken from the slots goes back to them, unless their memory was asked
+ * back meanwhile. */
+static void regrow_slots(struct sl_session *s)
+{
+    if (!s->kv_shrunk || !s->m->store) return;
+    s->kv_shrunk = false;
+    if (!s->m->trimmed) sl_expert_store_regrow(s->m->store);
+}
+
 sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, float *logits,
                            const float **last, sluice_error *e)
 {
     sluice_err err = check_ids(s, ids, n, e);
     uint64_t start = sl_now_ns();
+    regrow_slots(s);
     for (size_t at = 0; at < n && err == SLUICE_OK;) {
         uint32_t step = n - at < s->chunk ? (uint32_t)(n - at) : s->chunk;
         struct sl_chunk c = {s, step, (uint32_t)s->history.count, 0, e};
-        err = sl_kv_grow(&s->kv, c.pos + step);
+        err = grow_kv(s, c.pos + step);
+        if (err == SLUICE_OK) err = grow_ids(s, c.pos + step);
         if (err != SLUICE_OK) {
             sl_fail(e, err,
                     "no memory for the KV cache of %u tokens; a larger budget is given with --ram, "

@@ -7,6 +7,8 @@
 #include "engine/text/sampler.h"
 #include "engine/text/stop.h"
 
+#define ANSWER_BYTES (64ull << 10) /* small pieces of an answer: stop strings, block headers */
+
 struct generation {
     sluice_session *s;
     sluice_generate_options opt;
@@ -17,6 +19,8 @@ struct generation {
     size_t piece_size;
     bool cut; /* the callback asked to stop */
     sluice_result r;
+    struct sl_expert_stats begin,
+        first; /* experts at the call, and when the first token was chosen */
     sluice_error *e;
 };
 
@@ -25,6 +29,7 @@ struct generation {
 static void emit(void *user, const char *text, size_t n)
 {
     struct generation *g = user;
+    api_look_at_experts(g->s); /* the callback may ask */
     if (n && g->opt.on_text && !g->cut && g->opt.on_text(g->opt.user, text, n)) g->cut = true;
 }
 
@@ -92,7 +97,11 @@ static sluice_err decode(struct generation *g, const float *logits, uint64_t sta
         int32_t id;
         sluice_err err = sl_sampler_next(g->sampler, logits, &id, g->e);
         if (err != SLUICE_OK) return err;
-        if (g->r.generated_tokens == 0) g->r.first_token_ns = sl_now_ns() - start;
+        if (g->r.generated_tokens == 0) {
+            g->r.first_token_ns = sl_now_ns() - start;
+            api_look_at_experts(g->s);
+            g->first = g->s->experts;
+        }
         g->r.generated_tokens++;
         sl_sampler_accept(g->sampler, id);
         bool end = sl_tokenizer_is_eog(g->s->model->tokenizer, id) && !g->opt.ignore_end;
@@ -120,9 +129,31 @@ static sluice_err decode(struct generation *g, const float *logits, uint64_t sta
     }
 }
 
+static uint64_t bytes_read(const struct sl_expert_stats *s)
+{
+    return s->demand_bytes + s->prompt_bytes + s->ahead_bytes + s->warm_bytes;
+}
+
+/* What the answer read, as far as it got. */
+static void note_reads(struct generation *g)
+{
+    const struct sl_expert_stats *now = &g->s->experts;
+    const struct sl_expert_stats *first = g->r.generated_tokens ? &g->first : now;
+    api_look_at_experts(g->s);
+    g->r.prompt_read_bytes = bytes_read(first) - bytes_read(&g->begin);
+    g->r.prompt_stall_ns = first->stall_ns - g->begin.stall_ns;
+    g->r.decode_read_bytes = bytes_read(now) - bytes_read(first);
+    g->r.decode_stall_ns = now->stall_ns - first->stall_ns;
+    g->r.decode_uses = now->uses - first->uses;
+    g->r.decode_hits = now->hits - first->hits;
+    g->r.lossy = g->s->model->lossy;
+}
+
 static sluice_err run(struct generation *g, const int32_t *prompt, size_t n)
 {
     uint64_t start = sl_now_ns();
+    api_look_at_experts(g->s);
+    g->begin = g->s->experts;
     const float *logits = NULL;
     g->r.prompt_tokens = n;
     sluice_err err = evaluate_prompt(g, prompt, n, &logits);
@@ -147,6 +178,14 @@ static sluice_err open_stop(struct generation *g)
     return sl_stop_open(list, (uint32_t)g->opt.n_stop, &g->s->model->budget, g->e, &g->stop);
 }
 
+/* No further than there can be tokens: the plan has room for so many. What is out of range is left
+ * for the sampler to refuse. */
+static uint32_t looks_back(const struct generation *g)
+{
+    uint32_t n = g->opt.repeat_last, n_ctx = g->s->s.n_ctx;
+    return n > n_ctx && n <= SL_CONTEXT_MAX ? n_ctx : n;
+}
+
 static sluice_err open_generation(struct generation *g)
 {
     sluice_model *m = g->s->model;
@@ -156,15 +195,17 @@ static sluice_err open_generation(struct generation *g)
         .top_p = g->opt.top_p,
         .min_p = g->opt.min_p,
         .repeat_penalty = g->opt.repeat_penalty,
-        .repeat_last = g->opt.repeat_last,
+        .repeat_last = looks_back(g),
         .seed = g->opt.seed,
     };
+    g->piece_size = sl_detok_max(m->tokenizer);
+    /* an evaluation before may have let the keys grow into what this takes */
+    api_make_room(m, api_sampler_bytes(m->m.n_vocab, g->s->s.n_ctx) + g->piece_size + ANSWER_BYTES);
     sluice_err err = sl_sampler_open(&c, m->m.n_vocab, &m->budget, g->e, &g->sampler);
     if (err == SLUICE_OK) err = open_stop(g);
     if (err != SLUICE_OK) return err;
     sl_detok_init(&g->detok, m->tokenizer, g->opt.show_special != 0);
     g->detok.started = true; /* the answer continues a text: a space at its start is part of it */
-    g->piece_size = sl_detok_max(m->tokenizer);
     g->piece = sl_alloc(&m->budget, g->piece_size, 1);
     return g->piece ? SLUICE_OK : sl_fail(g->e, SLUICE_E_NOMEM, "no memory for the answer");
 }
@@ -185,7 +226,10 @@ sluice_err sluice_generate(sluice_session *s, const int32_t *prompt, size_t n_pr
     sluice_err err = api_enter(s->model, &saved, error);
     if (err != SLUICE_OK) return err;
     err = open_generation(&g);
-    if (err == SLUICE_OK) err = run(&g, prompt, n_prompt);
+    if (err == SLUICE_OK) {
+        err = run(&g, prompt, n_prompt);
+        note_reads(&g);
+    }
     sl_free(g.piece);
     sl_stop_close(g.stop);
     sl_sampler_close(g.sampler);

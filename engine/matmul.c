@@ -58,13 +58,6 @@ void sl_acts_begin(struct sl_acts *a, uint32_t n, uint32_t cols)
     for (int kind = 0; kind < SL_ACT_KINDS; kind++) a->ready[kind] = false;
 }
 
-struct quantize_job {
-    const struct sl_kernels *k;
-    struct sl_acts *a;
-    enum sl_act_kind kind;
-    atomic_bool bad; /* relaxed: read after the pool's own barrier */
-};
-
 static bool is_coarse(const int8_t *q, enum sl_act_kind kind)
 {
     uint32_t sum = 0;
@@ -73,61 +66,85 @@ static bool is_coarse(const int8_t *q, enum sl_act_kind kind)
     return sum > 0 && sum < outlier_limit(kind);
 }
 
+struct digits {
+    const struct sl_kernels *k;
+    enum sl_act_kind kind;
+    struct sl_k_act_out first, second;
+};
+
 /* Quantizes the rounding errors of block b, x - d * q rounded once. False where there are none. */
-static bool second_digit(const struct quantize_job *j, const float *x,
-                         const struct sl_k_act_out *first, const struct sl_k_act_out *second,
-                         uint32_t b)
+static bool second_digit(const struct digits *g, const float *x, uint32_t b)
 {
+    const struct sl_k_act_out *first = &g->first, *second = &g->second;
     float error[256];
-    uint32_t n = block_of(j->kind);
+    uint32_t n = block_of(g->kind);
     for (uint32_t i = 0; i < n; i++)
         error[i] = fmaf(-first->d[b], (float)first->q[b * n + i], x[b * n + i]);
     struct sl_k_act_out out = {second->q + b * n, second->d + b, second->sums + b * (n / 16)};
-    return j->k->quantize(error, n, n, &out) && out.d[0] != 0.0f;
+    return g->k->quantize(error, n, n, &out) && out.d[0] != 0.0f;
 }
 
 /* Both digits of one vector. */
-static void quantize_one(void *arg, uint32_t task, uint32_t worker)
+static bool quantize(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind,
+                     uint32_t i)
 {
-    (void)worker;
-    struct quantize_job *j = arg;
-    struct sl_acts *a = j->a;
-    struct strides st = strides_of(j->kind, a->cols);
-    uint32_t block = block_of(j->kind);
-    const float *x = a->f + (uint64_t)task * a->cols;
-    struct sl_k_act_out first = {a->q[j->kind] + 2 * task * st.q, a->d[j->kind] + 2 * task * st.d,
-                                 a->sums[j->kind] + 2 * task * st.sums};
-    struct sl_k_act_out second = {first.q + st.q, first.d + st.d, first.sums + st.sums};
-    if (!j->k->quantize(x, a->cols, block, &first))
-        atomic_store_explicit(&j->bad, true, memory_order_relaxed);
+    struct strides st = strides_of(kind, a->cols);
+    uint32_t block = block_of(kind);
+    const float *x = a->f + (uint64_t)i * a->cols;
+    struct digits g = {.k = c->kernels, .kind = kind};
+    g.first = (struct sl_k_act_out){a->q[kind] + 2 * i * st.q, a->d[kind] + 2 * i * st.d,
+                                    a->sums[kind] + 2 * i * st.sums};
+    g.second = (struct sl_k_act_out){g.first.q + st.q, g.first.d + st.d, g.first.sums + st.sums};
+    bool good = g.k->quantize(x, a->cols, block, &g.first);
 
     bool any = false;
     for (uint32_t b = 0; b < a->cols / block; b++) {
-        bool has =
-            is_coarse(first.q + b * block, j->kind) && second_digit(j, x, &first, &second, b);
-        if (!has) second.d[b] = 0.0f;
+        bool has = is_coarse(g.first.q + b * block, kind) && second_digit(&g, x, b);
+        if (!has) g.second.d[b] = 0.0f;
         any |= has;
     }
-    a->act[j->kind][task] = (struct sl_k_act){
-        .q = first.q,
-        .d = first.d,
-        .sums = first.sums,
-        .second = {second.q, any ? second.d : NULL, second.sums},
+    a->act[kind][i] = (struct sl_k_act){
+        .q = g.first.q,
+        .d = g.first.d,
+        .sums = g.first.sums,
+        .second = {g.second.q, any ? g.second.d : NULL, g.second.sums},
     };
+    return good;
+}
+
+bool sl_acts_one(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind, uint32_t i)
+{
+    SLUICE_DASSERT(i < a->n);
+    if (kind != SL_ACT_F32) return quantize(c, a, kind, i);
+    a->act[kind][i] = (struct sl_k_act){.f = a->f + (uint64_t)i * a->cols};
+    return true;
+}
+
+struct acts_job {
+    const struct sl_compute *c;
+    struct sl_acts *a;
+    enum sl_act_kind kind;
+    atomic_bool bad; /* relaxed: read after the pool's own barrier */
+};
+
+static void acts_one(void *arg, uint32_t task, uint32_t worker)
+{
+    (void)worker;
+    struct acts_job *j = arg;
+    if (!sl_acts_one(j->c, j->a, j->kind, task))
+        atomic_store_explicit(&j->bad, true, memory_order_relaxed);
 }
 
 const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a, uint32_t type)
 {
     enum sl_act_kind kind = sl_k_act_kind(type);
     if (a->ready[kind]) return a->act[kind];
-    if (kind == SL_ACT_F32) {
-        for (uint32_t i = 0; i < a->n; i++)
-            a->act[kind][i] = (struct sl_k_act){.f = a->f + (uint64_t)i * a->cols};
-    } else {
-        struct quantize_job j = {c->kernels, a, kind, false};
-        sl_pool_run(c->pool, quantize_one, &j, a->n);
-        if (atomic_load_explicit(&j.bad, memory_order_relaxed)) return NULL;
-    }
+    struct acts_job j = {c, a, kind, false};
+    if (kind == SL_ACT_F32)
+        for (uint32_t i = 0; i < a->n; i++) acts_one(&j, i, 0); /* not worth waking anybody */
+    else
+        sl_pool_run(c->pool, acts_one, &j, a->n);
+    if (atomic_load_explicit(&j.bad, memory_order_relaxed)) return NULL;
     a->ready[kind] = true;
     return a->act[kind];
 }

@@ -35,6 +35,9 @@ void sl_acts_layout(struct sl_acts *a, struct sl_layout *l, uint32_t capacity, u
 void sl_acts_begin(struct sl_acts *a, uint32_t n, uint32_t cols);
 /* The vectors in the form for weights of a type; NULL where a value is not finite. */
 const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a, uint32_t type);
+/* The same for one vector of a set, of which others are still being written: act[kind][i] is valid
+ * afterwards. False where a value is not finite. Thread: any worker, distinct vectors. */
+bool sl_acts_one(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind, uint32_t i);
 
 /* One product: y[t * y_stride + r] = row r of w times vector t. */
 struct sl_mm {

@@ -7,6 +7,8 @@
 #ifndef SL_MODEL_H
 #define SL_MODEL_H
 
+#include <stdatomic.h>
+
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -72,8 +74,12 @@ struct sl_model {
     float logit_scale;                /* logits are multiplied by it; 1: none */
     struct sl_rope rope;
 
-    struct sl_matrix token_embd, output; /* [n_vocab][n_embd] */
-    bool tied;                           /* output is token_embd */
+    /* [n_vocab][n_embd]. Rows of token_embd are read from the file token by token (embed.c), unless
+     * it is the output matrix too: then token_embd.w is that, otherwise NULL. */
+    struct sl_matrix token_embd, output;
+    const struct sl_gguf_tensor *embd_tensor;
+    uint32_t embd_index; /* of that tensor in the file's list */
+    bool tied;           /* output is token_embd */
     const float *output_norm;
     struct sl_layer *layers; /* [n_layers] */
 
@@ -88,9 +94,18 @@ struct sl_model {
     uint64_t n_weights, weights_capacity;
     uint64_t resident_bytes;          /* of the segment that holds all weights */
     struct sl_expert_source *sources; /* per layer, where experts are in the files */
-    uint8_t *resident;
-    struct sl_expert_store *store;
-    struct sl_arena arena; /* layers, sources, rope factors */
+    struct sl_region resident;        /* all weights but those of routed experts */
+    struct sl_arena arena;            /* layers, sources, rope factors */
+
+    /* Reading while running. */
+    struct sl_io *io;
+    struct sl_io_file **files; /* [n_files] */
+    uint32_t n_files;
+    struct sl_sums *sums;          /* or NULL */
+    uint32_t *embd_sums;           /* [n_vocab] low half of each row's XXH3 once read, 0: not yet */
+    struct sl_expert_store *store; /* NULL: a dense model */
+    _Atomic uint32_t trim_request; /* see trim.h */
+    bool trimmed;                  /* memory was asked back, and not yet offered again */
 };
 
 /* Fills m from an open file: no weights are read. Errors name file, key or tensor, found and
@@ -103,10 +118,30 @@ SL_MUST_CHECK sluice_err sl_model_describe(struct sl_model *m, const struct sl_g
 /* Progress of reading; nonzero gives up with SLUICE_E_CANCELLED. */
 typedef int sl_progress_fn(void *user, uint64_t done, uint64_t total);
 
-/* Takes the memory and reads all weights. */
+struct sl_load_config {
+    enum sl_io_kind io;
+    bool map; /* experts are mapped, not read: a baseline, outside the budget */
+    uint32_t n_slots[SL_EC_CLASSES_MAX];
+    const struct sl_ec_policy *policy; /* NULL: the default */
+    enum sl_read_ahead_mode read_ahead;
+    const struct sl_log *log;
+    sl_progress_fn *progress; /* or NULL */
+    void *progress_user;
+    /* Tests: puts something around the backend (faults). NULL: nothing. On failure io is closed. */
+    sluice_err (*wrap)(void *user, struct sl_io *io, sluice_error *e, struct sl_io **out);
+    void *wrap_user;
+};
+
+/* Takes the memory, opens the files for asynchronous reads, and reads all resident weights (and all
+ * experts where there is a slot for each). The gguf has to stay open as long as the model. */
 SL_MUST_CHECK sluice_err sl_model_load(struct sl_model *m, const struct sl_gguf *g,
-                                       struct sl_budget *b, sl_progress_fn *progress, void *user,
+                                       const struct sl_load_config *c, struct sl_budget *b,
                                        sluice_error *e);
+
+/* What load takes beyond the resident segment and the store, for good: the table of row sums. */
+uint64_t sl_model_load_bytes(const struct sl_model *m);
+/* And while it reads the segment; given back before the slots are taken. */
+uint64_t sl_model_stage_bytes(void);
 
 void sl_model_deinit(struct sl_model *m);
 

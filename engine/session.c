@@ -3,22 +3,37 @@
 
 static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
+/* Pairs whose results are held at once. All of a small chunk's; a large one's by groups, each at
+ * least as large as one expert may need, which every token may have chosen. */
+#define PAIRS_AT_ONCE 512u
+
 static void moe_layout(struct sl_scratch *s, const struct sl_model *m, uint32_t chunk,
                        struct sl_layout *l)
 {
     uint64_t pairs = (uint64_t)chunk * m->max_top_k;
-    /* The shared expert borrows scores for its gate and pair_out for its result. */
-    s->scores = sl_layout_take(l, (uint64_t)chunk * max_u32(m->max_experts, 1), sizeof *s->scores);
+    uint32_t rows = max_u32(chunk, (uint32_t)sl_min_u64(pairs, PAIRS_AT_ONCE));
+    s->pair_capacity = rows;
+    s->scores = sl_layout_take(l, (uint64_t)chunk * m->max_experts, sizeof *s->scores);
     s->chosen = sl_layout_take(l, pairs, sizeof *s->chosen);
     s->weight = sl_layout_take(l, pairs, sizeof *s->weight);
     s->pair = sl_layout_take(l, pairs, sizeof *s->pair);
-    s->leases = sl_layout_take(l, m->max_experts, sizeof *s->leases);
+    s->pair_token = sl_layout_take(l, pairs, sizeof *s->pair_token);
     s->first_pair = sl_layout_take(l, m->max_experts + 1, sizeof *s->first_pair);
-    for (int i = 0; i < 2; i++) s->pair_x[i] = sl_layout_take(l, pairs, sizeof *s->pair_x[i]);
-    s->pair_up = sl_layout_take(l, pairs * m->max_ff_exp, sizeof *s->pair_up);
-    sl_acts_layout(&s->pair_ff, l, (uint32_t)pairs, m->max_ff_exp);
-    s->pair_out = sl_layout_take(l, pairs * m->n_embd, sizeof *s->pair_out);
+    s->added = sl_layout_take(l, chunk, sizeof *s->added);
+    s->ready = sl_layout_take(l, m->max_experts, sizeof *s->ready);
+    s->row_list = sl_layout_take(l, rows, sizeof *s->row_list);
+    for (int i = 0; i < 2; i++) s->pair_x[i] = sl_layout_take(l, rows, sizeof *s->pair_x[i]);
+    s->pair_up = sl_layout_take(l, (uint64_t)rows * m->max_ff_exp, sizeof *s->pair_up);
+    sl_acts_layout(&s->pair_ff, l, rows, m->max_ff_exp);
+    s->pair_out = sl_layout_take(l, (uint64_t)rows * m->n_embd, sizeof *s->pair_out);
     s->mm = sl_layout_take(l, 2 * m->max_experts + 4, sizeof *s->mm);
+    if (m->max_ff > 0) {
+        s->shared = sl_layout_take(l, (uint64_t)chunk * m->n_embd, sizeof *s->shared);
+        s->shared_gate = sl_layout_take(l, chunk, sizeof *s->shared_gate);
+    }
+    sl_acts_layout(&s->guess, l, 1, m->n_embd);
+    s->guess_scores = sl_layout_take(l, m->max_experts, sizeof *s->guess_scores);
+    s->hints = sl_layout_take(l, m->max_experts, sizeof *s->hints);
 }
 
 static void scratch_layout(struct sl_scratch *s, const struct sl_model *m, uint32_t chunk,
@@ -40,6 +55,7 @@ static void scratch_layout(struct sl_scratch *s, const struct sl_model *m, uint3
     s->att_d_stride = (s->att_q_stride / SL_KV_GROUP + 15) & ~(uint64_t)15;
     s->att_q = sl_layout_take(l, threads * s->att_q_stride, sizeof *s->att_q);
     s->att_d = sl_layout_take(l, threads * s->att_d_stride, sizeof *s->att_d);
+    s->embd_stage = sl_layout_take(l, sl_embed_room(m), 1);
     s->logits = sl_layout_take(l, m->n_vocab, sizeof *s->logits);
 }
 
@@ -51,9 +67,60 @@ uint64_t sl_scratch_bytes(const struct sl_model *m, uint32_t chunk, uint32_t thr
     return l.used;
 }
 
-sluice_err sl_session_init(struct sl_session *s, const struct sl_model *m,
-                           const struct sl_compute *c, const struct sl_session_config *config,
-                           struct sl_budget *b, sluice_error *e)
+/* ---- what guesses and sticky routing remember --------------------------------------------- */
+
+/* The numbers that both want of every layer. */
+struct layer_numbers {
+    struct sl_predict_layer layer[SL_LAYERS_MAX];
+    uint32_t n_experts[SL_LAYERS_MAX], top_k[SL_LAYERS_MAX];
+};
+
+static struct sl_sticky_config sticky_config(const struct sl_model *m,
+                                             const struct sl_session_config *config,
+                                             struct layer_numbers *n)
+{
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        n->n_experts[l] = m->layers[l].n_experts;
+        n->top_k[l] = m->layers[l].router.top_k;
+        n->layer[l] = (struct sl_predict_layer){n->n_experts[l], n->top_k[l]};
+    }
+    return (struct sl_sticky_config){.strength = config->sticky,
+                                     .size = config->sticky_size,
+                                     .n_ctx = config->n_ctx,
+                                     .n_layers = m->n_layers,
+                                     .n_experts = n->n_experts,
+                                     .top_k = n->top_k};
+}
+
+uint64_t sl_session_extra_bytes(const struct sl_model *m, const struct sl_session_config *config)
+{
+    struct layer_numbers numbers;
+    if (m->n_moe_layers == 0) return 0;
+    struct sl_sticky_config sticky = sticky_config(m, config, &numbers);
+    return (config->guess ? sl_predictor_bytes(numbers.layer, m->n_layers) : 0) +
+           (config->sticky > 0.0f ? sl_sticky_bytes(&sticky) : 0);
+}
+
+static sluice_err open_extra(struct sl_session *s, const struct sl_session_config *config,
+                             sluice_error *e)
+{
+    struct layer_numbers numbers;
+    if (s->m->n_moe_layers == 0) return SLUICE_OK;
+    struct sl_sticky_config sticky = sticky_config(s->m, config, &numbers);
+    sluice_err err = SLUICE_OK;
+    if (config->guess)
+        err = sl_predictor_open(numbers.layer, s->m->n_layers, s->budget, e, &s->predictor);
+    if (err == SLUICE_OK && config->sticky > 0.0f)
+        err = sl_sticky_open(&sticky, s->budget, e, &s->sticky);
+    s->drop_cold = config->drop_cold;
+    return err;
+}
+
+/* ---- sessions ----------------------------------------------------------------------------- */
+
+sluice_err sl_session_init(struct sl_session *s, struct sl_model *m, const struct sl_compute *c,
+                           const struct sl_session_config *config, struct sl_budget *b,
+                           sluice_error *e)
 {
     *s = (struct sl_session){
         .m = m, .compute = *c, .budget = b, .chunk = config->chunk, .n_ctx = config->n_ctx};
@@ -75,12 +142,18 @@ sluice_err sl_session_init(struct sl_session *s, const struct sl_model *m,
             "no memory for a session: %llu bytes of working memory wanted, chunk %u, threads %u",
             (unsigned long long)bytes, config->chunk, threads);
     }
-    return SLUICE_OK;
+    err = open_extra(s, config, e);
+    if (err != SLUICE_OK) sl_session_deinit(s);
+    return err;
 }
 
 void sl_session_deinit(struct sl_session *s)
 {
     sl_kv_deinit(&s->kv);
+    sl_predictor_close(s->predictor);
+    sl_sticky_close(s->sticky);
+    s->predictor = NULL;
+    s->sticky = NULL;
     sl_ids_deinit(&s->history);
     sl_free(s->memory);
     s->memory = NULL;
@@ -89,6 +162,9 @@ void sl_session_deinit(struct sl_session *s)
 void sl_session_truncate(struct sl_session *s, uint64_t n)
 {
     SLUICE_ASSERT(n <= s->history.count);
+    if (n < s->history.count && s->predictor) sl_predict_forget(s->predictor);
     s->history.count = n;
+    uint64_t before = s->kv.region.committed_bytes;
     sl_kv_shrink(&s->kv, (uint32_t)n);
+    s->kv_shrunk |= s->kv.region.committed_bytes < before;
 }

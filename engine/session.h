@@ -8,11 +8,8 @@
 #include "engine/kv.h"
 #include "engine/matmul.h"
 #include "engine/text/tokenizer.h"
-
-struct sl_lease {
-    uint32_t expert;
-    struct sl_expert_view view;
-};
+#include "router/predict.h"
+#include "router/sticky.h"
 
 /* Working memory for a chunk of up to chunk tokens; rows are tokens unless said otherwise. */
 struct sl_scratch {
@@ -26,19 +23,27 @@ struct sl_scratch {
     struct sl_acts ff;   /* gate, then silu(gate) * up */
 
     /* Mixture of Experts. A pair is one token at one of its experts; pairs are numbered by expert,
-     * then token. */
-    float *scores;           /* [chunk][max_experts] router */
-    uint32_t *chosen;        /* [chunk][max_top_k] ascending */
-    float *weight;           /* [chunk][max_top_k] */
-    uint32_t *pair;          /* [chunk][max_top_k] number of the pair */
-    uint32_t *first_pair;    /* [max_experts + 1] */
-    struct sl_lease *leases; /* [max_experts], n_leases in use */
-    uint32_t n_leases;
-    struct sl_k_act *pair_x[2]; /* [pairs] inputs for gate and for up, borrowed from norm */
-    float *pair_up;             /* [pairs][max_ff_exp] */
-    struct sl_acts pair_ff;     /* gate, then silu(gate) * up */
-    float *pair_out;            /* [pairs][n_embd] */
-    struct sl_mm *mm;           /* [2 * max_experts + 4] products of one run */
+     * then token. The pairs' buffers have a row for each of pair_capacity pairs at a time. */
+    uint32_t pair_capacity;
+    float *scores;                 /* [chunk][max_experts] router */
+    uint32_t *chosen;              /* [chunk][k] ascending */
+    float *weight;                 /* [chunk][k] */
+    uint32_t *pair;                /* [chunk][k] number of the pair */
+    uint32_t *pair_token;          /* [chunk * k] its token */
+    uint32_t *first_pair;          /* [max_experts + 1] */
+    uint32_t *added;               /* [chunk] choices whose results are in out */
+    struct sl_expert_ready *ready; /* [max_experts] */
+    uint32_t *row_list;            /* [pair_capacity] */
+    struct sl_k_act *pair_x[2];    /* [pair_capacity] inputs for gate and for up, of norm */
+    float *pair_up;                /* [pair_capacity][max_ff_exp] */
+    struct sl_acts pair_ff;        /* gate, then silu(gate) * up */
+    float *pair_out;               /* [pair_capacity][n_embd] */
+    struct sl_mm *mm;              /* [2 * max_experts + 4] products of one run */
+    float *shared;                 /* [chunk][n_embd] the shared expert's result */
+    float *shared_gate;            /* [chunk] */
+    struct sl_acts guess;          /* one vector: input of the next layer's router */
+    float *guess_scores;           /* [max_experts] */
+    struct sl_expert_hint *hints;  /* [max_experts] */
 
     /* Attention, one for each worker. */
     float *att_scores; /* [threads][SL_KV_BLOCK] */
@@ -46,18 +51,39 @@ struct sl_scratch {
     float *att_d;      /* [threads][groups] */
     uint64_t att_q_stride, att_d_stride;
 
+    uint8_t *embd_stage; /* rows of the embedding table as read */
+
     float *logits; /* [n_vocab] of the last token */
 };
 
+/* Where the time of a layer went, for measurements. */
+struct sl_layer_times {
+    uint64_t dense_ns;  /* attention, norms, router, and what else is not below */
+    uint64_t expert_ns; /* products of routed experts */
+    uint64_t stall_ns;  /* waiting for the drive */
+    uint64_t demand_bytes;
+};
+/* layer n_layers stands for the head. Called on the driver after each layer. */
+typedef void sl_layer_fn(void *user, uint32_t layer, uint32_t n_tokens,
+                         const struct sl_layer_times *times);
+
 struct sl_session {
-    const struct sl_model *m;
+    struct sl_model *m;
     struct sl_compute compute;
     struct sl_budget *budget;
     uint32_t chunk, n_ctx;
     struct sl_kv kv;
     struct sl_ids history; /* ids of the context; count is its length */
     struct sl_scratch scratch;
-    uint8_t *memory;    /* of scratch */
+    uint8_t *memory;                /* of scratch */
+    struct sl_predictor *predictor; /* NULL: a dense model, or nothing is to be guessed */
+    struct sl_sticky *sticky;       /* NULL: exact routing */
+    float drop_cold;                /* 0: nothing is dropped */
+    uint64_t n_dropped;             /* choices left out so far */
+    bool kv_shrunk;                 /* since the last evaluation: slots may grow again */
+    struct sl_layer_times times;    /* of the layer under way */
+    sl_layer_fn *on_layer;          /* or NULL */
+    void *on_layer_user;
     atomic_bool cancel; /* set from anywhere, read once a layer */
     uint64_t eval_tokens, eval_ns;
 };
@@ -68,10 +94,17 @@ uint64_t sl_scratch_bytes(const struct sl_model *m, uint32_t chunk, uint32_t thr
 struct sl_session_config {
     uint32_t chunk, n_ctx;
     enum sl_kv_type kv;
+    bool guess;           /* predict the next layer's experts */
+    float sticky;         /* lossy: strength of sticky routing; 0: none */
+    uint32_t sticky_size; /* 0: a quarter of the experts */
+    float drop_cold;      /* lossy: 0..1; 0: none */
 };
 
+/* What a session takes beyond its working memory and its KV cache. */
+uint64_t sl_session_extra_bytes(const struct sl_model *m, const struct sl_session_config *config);
+
 /* s must not move afterwards. Returns SLUICE_OK, SLUICE_E_NOMEM, SLUICE_E_BUDGET. */
-SL_MUST_CHECK sluice_err sl_session_init(struct sl_session *s, const struct sl_model *m,
+SL_MUST_CHECK sluice_err sl_session_init(struct sl_session *s, struct sl_model *m,
                                          const struct sl_compute *c,
                                          const struct sl_session_config *config,
                                          struct sl_budget *b, sluice_error *e);
@@ -93,6 +126,11 @@ struct sl_chunk {
     sluice_error *e;
 };
 
+/* Rows of the embedding table to scratch.x. Errors of reading. */
+SL_MUST_CHECK sluice_err sl_embed(const struct sl_chunk *c, const int32_t *ids);
+#define SL_EMBED_BATCH 32u /* rows read at once */
+/* Bytes of scratch.embd_stage. */
+uint64_t sl_embed_room(const struct sl_model *m);
 /* scratch.out = attention(norm(scratch.x)); writes keys and values of the chunk. */
 SL_MUST_CHECK sluice_err sl_attention(const struct sl_chunk *c);
 /* out = dense network of scratch.norm, whose set must have been begun. */

@@ -1,5 +1,10 @@
 /* The tables behind expert_cache.h, for the files of this folder only.
  *
+ *   books_open.c     open, close, figures       coldest.c    who may go, and who goes first
+ *   slots.c          visits, leases, and who    policy_*.c   the scores that decide it
+ *                    gets a slot from whom      recall.c     what the text's past adds to them
+ *   size_classes.c   few slot sizes for many    check.c      whether the tables agree
+ *
  * An entry for every expert of every layer (the direct table, found by layer.first + expert), a
  * record for every slot, and for each layer two rows of keys, by which coldest.c finds victims. */
 #ifndef SL_BOOKS_H
@@ -45,15 +50,31 @@ struct layer {
     uint32_t first;     /* entry of expert 0 */
     uint32_t first_key; /* in each row of keys; keys_of rounds the number of experts up */
     uint32_t n_experts, n_residents;
-    uint32_t turn;       /* among the layers with experts */
+    uint32_t turn; /* among the layers with experts */
+    uint32_t top_k;
+    uint32_t first_past; /* in recall.past */
     uint32_t size_class; /* of all its experts */
     uint8_t all_parts;
     bool keyed;       /* the keys are the scores as of its last visit */
     bool known;       /* cold[] is right, until the clock reaches expires */
+    bool foreseen;    /* recall.follows is as of its last visit */
     uint64_t visits;  /* so far */
     uint64_t expires; /* not after the first of its protections ends */
     uint32_t n_evictable[COLD_KINDS];
     struct rank cold[COLD_KINDS]; /* candidates, by whether they are protected */
+};
+
+#define RECALL_SPAN 256u
+#define RECALL_NOBODY SL_EXPERTS_MAX /* fills a choice of fewer than top_k */
+
+/* What recall.c remembers. past NULL: nothing, since the policy does not ask or every expert has a
+ * slot. */
+struct recall {
+    uint16_t *past; /* each layer's [RECALL_SPAN][top_k]: choices by visit, modulo the span */
+    double *alike;  /* [n_turns][RECALL_SPAN]: likeness of lag 1 on, as of the layer's last visit */
+    double *follows;                 /* [n_entries]: what may be expected next */
+    uint32_t latest;                 /* layer visited last, or SL_EC_NONE */
+    uint8_t mark[RECALL_NOBODY + 1]; /* scratch; 0 between calls */
 };
 
 #define KEY_LANES 4 /* each layer's keys are padded to a multiple */
@@ -74,6 +95,7 @@ struct sl_ec {
     double *keys[COLD_KINDS]; /* [n_keys]: scores of evictable experts, infinity for others */
     uint32_t *members;        /* layers with experts, class by class */
     double *wait;             /* [n_turns + 1]: what policy->wait says, 0 where it is NULL */
+    struct recall recall;
     uint32_t n_layers, n_entries, n_slots, n_turns;
     uint32_t ring_slots;
     uint32_t visiting; /* layer of the visit under way, or SL_EC_NONE */
@@ -108,16 +130,21 @@ static inline uint32_t keys_of(uint32_t n_experts)
 
 /* Could be a victim, protection aside: what the keys say, found from the slots. */
 bool books_evictable(const struct sl_ec *c, uint32_t layer, uint32_t expert);
-/* Place in its own layer's order. */
+/* Place in its own layer's order, which has been foreseen. */
 struct rank books_rank(const struct sl_ec *c, uint32_t layer, uint32_t expert);
 /* The same, comparable with those of other layers: less what its layer's wait takes off. */
-struct rank books_rank_overall(const struct sl_ec *c, uint32_t layer, uint32_t expert);
+struct rank books_rank_overall(struct sl_ec *c, uint32_t layer, uint32_t expert);
 /* To be called when an expert may have become evictable (nothing happens where it is not, or was
  * already), and when it ceases to be (nothing happens where it was not). */
 void books_offer(struct sl_ec *c, uint32_t layer, uint32_t expert);
 void books_withdraw(struct sl_ec *c, uint32_t layer, uint32_t expert);
-/* A new visit of the layer: its scores have changed. */
-void books_aged(struct sl_ec *c, uint32_t layer);
+/* A new visit of the layer, with this choice: its scores have changed. */
+void books_aged(struct sl_ec *c, uint32_t layer, const uint32_t *experts, uint32_t n);
+
+/* The choice of a visit that has been counted in layer.visits. Nothing where nothing is kept. */
+void recall_visit(struct sl_ec *c, uint32_t layer, const uint32_t *experts, uint32_t n);
+/* Brings the layer's part of recall.follows up to date. */
+void recall_foresee(struct sl_ec *c, uint32_t layer);
 
 struct victims {
     struct rank best[COLD_KINDS]; /* overall ranks */

@@ -3,14 +3,15 @@
 
 #include <math.h>
 
-#include "base/asan.h"
-
-#define PIECE_ALIGN 64 /* of an arena's pieces */
-#define ARENA_OVERHEAD_BYTES (SL_BLOCK_OVERHEAD_BYTES + PIECE_ALIGN)
-
 struct sizes {
     uint64_t entries, keys, slots, turns;
+    uint64_t past; /* 0: nothing is remembered */
 };
+
+static const struct sl_ec_policy *policy_of(const struct sl_ec_config *c)
+{
+    return c->policy != NULL ? c->policy : sl_ec_policy_at(0);
+}
 
 void sl_ec_floor(const struct sl_ec_layer *layers, uint32_t n_layers, struct sl_ec_floor *out)
 {
@@ -38,43 +39,59 @@ static bool layer_legal(const struct sl_ec_layer *l)
 
 static bool config_legal(const struct sl_ec_config *c, struct sizes *n)
 {
-    *n = (struct sizes){0, 0, 0, 0};
+    *n = (struct sizes){0, 0, 0, 0, 0};
     if (c->n_layers == 0 || c->n_layers > SL_LAYERS_MAX || c->ring_slots == 0) return false;
     for (uint32_t i = 0; i < c->n_layers; i++) {
         if (!layer_legal(&c->layers[i])) return false;
         n->entries += c->layers[i].n_experts;
         n->keys += keys_of(c->layers[i].n_experts);
         n->turns += c->layers[i].n_experts > 0;
+        if (c->layers[i].n_experts > 0) n->past += (uint64_t)RECALL_SPAN * c->layers[i].top_k;
     }
     for (uint32_t k = 0; k < SL_EC_CLASSES_MAX; k++) n->slots += c->n_slots[k];
+    if (policy_of(c)->recall_weight == 0 || n->slots >= n->entries) n->past = 0;
     return n->entries > 0 && n->slots > 0 && n->slots <= SL_EC_SLOTS_MAX;
 }
 
-static uint64_t piece_bytes(uint64_t count, uint64_t size)
+static uint64_t recall_bytes(const struct sizes *n)
 {
-    uint64_t bytes = count * size; /* small: every count is limited by now */
-    return ((bytes + PIECE_ALIGN - 1) & ~(uint64_t)(PIECE_ALIGN - 1)) + SL_ASAN_GAP_BYTES;
+    if (n->past == 0) return 0;
+    return sl_arena_piece_bytes(n->past, sizeof(uint16_t)) +
+           sl_arena_piece_bytes(n->turns * RECALL_SPAN, sizeof(double)) +
+           sl_arena_piece_bytes(n->entries, sizeof(double));
 }
 
 static uint64_t arena_bytes(const struct sl_ec_config *c, const struct sizes *n)
 {
-    return piece_bytes(c->n_layers, sizeof(struct layer)) +
-           piece_bytes(n->entries, sizeof(struct entry)) +
-           COLD_KINDS * piece_bytes(n->keys, sizeof(double)) +
-           piece_bytes(n->slots, sizeof(struct slot)) + piece_bytes(n->turns, sizeof(uint32_t)) +
-           piece_bytes(n->turns + 1, sizeof(double));
+    return sl_arena_piece_bytes(c->n_layers, sizeof(struct layer)) +
+           sl_arena_piece_bytes(n->entries, sizeof(struct entry)) +
+           COLD_KINDS * sl_arena_piece_bytes(n->keys, sizeof(double)) +
+           sl_arena_piece_bytes(n->slots, sizeof(struct slot)) +
+           sl_arena_piece_bytes(n->turns, sizeof(uint32_t)) +
+           sl_arena_piece_bytes(n->turns + 1, sizeof(double)) + recall_bytes(n);
 }
 
 uint64_t sl_ec_bytes(const struct sl_ec_config *c)
 {
     struct sizes n;
     if (!config_legal(c, &n)) return 0;
-    return SL_BLOCK_OVERHEAD_BYTES + sizeof(struct sl_ec) + ARENA_OVERHEAD_BYTES +
+    return SL_BLOCK_OVERHEAD_BYTES + sizeof(struct sl_ec) + SL_ARENA_CHUNK_OVERHEAD_BYTES +
            arena_bytes(c, &n);
 }
 
 /* ---- open --------------------------------------------------------------------------------------
  */
+
+static bool take_recall(struct sl_ec *c, const struct sizes *n)
+{
+    struct recall *r = &c->recall;
+    r->latest = SL_EC_NONE;
+    if (n->past == 0) return true;
+    r->past = sl_arena_alloc(&c->arena, n->past, sizeof *r->past);
+    r->alike = sl_arena_alloc(&c->arena, n->turns * RECALL_SPAN, sizeof *r->alike);
+    r->follows = sl_arena_alloc(&c->arena, n->entries, sizeof *r->follows);
+    return r->past && r->alike && r->follows;
+}
 
 static sluice_err take_memory(struct sl_ec *c, const struct sl_ec_config *config,
                               const struct sizes *n)
@@ -89,12 +106,13 @@ static sluice_err take_memory(struct sl_ec *c, const struct sl_ec_config *config
     c->wait = sl_arena_alloc(a, n->turns + 1, sizeof *c->wait);
     bool all =
         c->layers && c->entries && c->keys[0] && c->keys[1] && c->slots && c->members && c->wait;
+    all = take_recall(c, n) && all;
     return all ? SLUICE_OK : SLUICE_E_NOMEM;
 }
 
 static void fill_layers(struct sl_ec *c, const struct sl_ec_config *config)
 {
-    uint32_t turn = 0, first = 0, first_key = 0;
+    uint32_t turn = 0, first = 0, first_key = 0, first_past = 0;
     for (uint32_t i = 0; i < c->n_layers; i++) {
         const struct sl_ec_layer *from = &config->layers[i];
         c->layers[i] = (struct layer){
@@ -103,12 +121,15 @@ static void fill_layers(struct sl_ec *c, const struct sl_ec_config *config)
             .expires = UINT64_MAX,
             .cold = {{0, 0, SL_EC_NONE}, {0, 0, SL_EC_NONE}},
             .n_experts = from->n_experts,
+            .top_k = from->n_experts > 0 ? from->top_k : 0,
+            .first_past = first_past,
             .turn = from->n_experts > 0 ? turn++ : 0,
             .size_class = from->n_experts > 0 ? from->size_class : 0,
         };
         if (from->n_experts > 0) c->layers[i].all_parts = (uint8_t)((1u << from->n_parts) - 1);
         first += from->n_experts;
         first_key += keys_of(from->n_experts);
+        first_past += RECALL_SPAN * c->layers[i].top_k;
     }
     for (uint32_t i = 0; i < c->n_entries; i++) c->entries[i].slot = SL_EC_NONE;
     for (uint32_t i = 0; i < first_key; i++)
@@ -181,7 +202,7 @@ sluice_err sl_ec_open(const struct sl_ec_config *config, struct sl_budget *b, sl
         return sl_fail(e, SLUICE_E_NOMEM, "no memory for the books of the expert cache: %llu bytes",
                        (unsigned long long)sl_ec_bytes(config));
     }
-    c->policy = config->policy ? config->policy : sl_ec_policy_at(0);
+    c->policy = policy_of(config);
     c->n_layers = config->n_layers;
     c->n_entries = (uint32_t)n.entries;
     c->n_slots = (uint32_t)n.slots;
@@ -206,6 +227,12 @@ void sl_ec_close(struct sl_ec *c)
 
 /* ---- questions ---------------------------------------------------------------------------------
  */
+
+uint32_t sl_ec_free_slots(const struct sl_ec *c, uint32_t size_class)
+{
+    SLUICE_ASSERT(size_class < SL_EC_CLASSES_MAX);
+    return c->classes[size_class].n_free;
+}
 
 void sl_ec_stats(const struct sl_ec *c, struct sl_ec_stats *out)
 {
@@ -244,8 +271,9 @@ uint32_t sl_ec_hottest(const struct sl_ec *c, struct sl_ec_hot *out, uint32_t ma
         for (uint32_t x = 0; x < c->layers[l].n_experts; x++) {
             const struct sl_ec_heat *h = &entry_of(c, l, x)->heat;
             if (h->visit == 0) continue;
-            struct rank r = books_rank(c, l, x);
-            struct sl_ec_hot hot = {l, x, r.score, r.last_use};
+            /* without what is expected next: a hot list is for other texts */
+            double score = c->policy->score(h, c->layers[l].visits);
+            struct sl_ec_hot hot = {l, x, score, h->last_use};
             if (n < max) {
                 out[n++] = hot;
                 for (uint32_t i = n == max ? max / 2 : 0; i-- > 0;) sift_down(out, n, i);

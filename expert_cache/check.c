@@ -105,6 +105,7 @@ static void check_layer(const struct sl_ec *c, uint32_t layer)
         SLUICE_ASSERT(c->slots[e->slot].layer == layer && c->slots[e->slot].expert == x);
     }
     SLUICE_ASSERT(resident == l->n_residents);
+    SLUICE_ASSERT(c->recall.past == NULL || l->foreseen || !l->keyed);
     for (int kind = 0; kind < COLD_KINDS; kind++)
         SLUICE_ASSERT(evictable[kind] == l->n_evictable[kind]);
     for (uint32_t i = l->n_experts; i < keys_of(l->n_experts); i++)
@@ -127,6 +128,7 @@ void sl_ec_check(const struct sl_ec *c)
     SLUICE_ASSERT(sum.occupied == c->stats.residents);
     SLUICE_ASSERT(sum.in_flight == c->stats.in_flight);
     SLUICE_ASSERT(sum.leased == c->stats.leased);
+    for (uint32_t i = 0; i <= RECALL_NOBODY; i++) SLUICE_ASSERT(c->recall.mark[i] == 0);
 }
 
 #ifndef NDEBUG

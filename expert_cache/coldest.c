@@ -23,11 +23,19 @@ bool books_evictable(const struct sl_ec *c, uint32_t layer, uint32_t expert)
     return !chosen_now;
 }
 
+/* The layer has been foreseen. */
+static double score_of(const struct sl_ec *c, const struct layer *l, uint32_t expert)
+{
+    double score = c->policy->score(&c->entries[l->first + expert].heat, l->visits);
+    if (c->recall.past == NULL) return score;
+    return score + c->policy->recall_weight * c->recall.follows[l->first + expert];
+}
+
 struct rank books_rank(const struct sl_ec *c, uint32_t layer, uint32_t expert)
 {
     const struct layer *l = &c->layers[layer];
     const struct entry *x = &c->entries[l->first + expert];
-    double score = c->policy->score(&x->heat, l->visits);
+    double score = score_of(c, l, expert);
     return (struct rank){score, x->heat.last_use, l->first + expert};
 }
 
@@ -37,8 +45,9 @@ static double layer_wait(const struct sl_ec *c, const struct layer *l)
     return c->wait[l->turn > c->now_turn ? turns : turns + c->n_turns];
 }
 
-struct rank books_rank_overall(const struct sl_ec *c, uint32_t layer, uint32_t expert)
+struct rank books_rank_overall(struct sl_ec *c, uint32_t layer, uint32_t expert)
 {
+    recall_foresee(c, layer);
     struct rank r = books_rank(c, layer, expert);
     r.score -= layer_wait(c, &c->layers[layer]);
     return r;
@@ -73,7 +82,11 @@ void books_withdraw(struct sl_ec *c, uint32_t layer, uint32_t expert)
     }
 }
 
-void books_aged(struct sl_ec *c, uint32_t layer) { c->layers[layer].keyed = false; }
+void books_aged(struct sl_ec *c, uint32_t layer, const uint32_t *experts, uint32_t n)
+{
+    c->layers[layer].keyed = false;
+    recall_visit(c, layer, experts, n);
+}
 
 /* Moves those whose protection is over to the other row, and finds when the next one ends. */
 static void unprotect(struct sl_ec *c, uint32_t layer)
@@ -100,11 +113,12 @@ static void unprotect(struct sl_ec *c, uint32_t layer)
 static void renew_keys(struct sl_ec *c, uint32_t layer)
 {
     struct layer *l = &c->layers[layer];
+    recall_foresee(c, layer);
     for (int kind = 0; kind < COLD_KINDS; kind++) {
         if (l->n_evictable[kind] == 0) continue;
         double *key = c->keys[kind] + l->first_key;
         for (uint32_t x = 0; x < l->n_experts; x++)
-            if (!isinf(key[x])) key[x] = c->policy->score(&entry_of(c, layer, x)->heat, l->visits);
+            if (!isinf(key[x])) key[x] = score_of(c, l, x);
     }
     l->keyed = true;
     l->known = false;

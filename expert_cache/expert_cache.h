@@ -17,10 +17,11 @@
  * was leased), or closed (given back to the system). A leased slot, one in flight, and the chosen
  * experts of the visit under way are never victims; a protected expert only where nobody else is.
  *
- * A prompt chunk calls sl_ec_visit for each of its tokens of the layer, protects the chunk's
- * experts for one visit, then takes them in ascending order with SL_EC_PROMPT: those that are not
- * hotter than their victim pass through a slot that is free again when released. Such a slot is
- * leased before its read arrives; one that arrives without a lease has become an ordinary resident.
+ * A prompt chunk calls sl_ec_visit for each of its tokens of the layer, then sl_ec_visit_over,
+ * protects the chunk's experts for one visit, then takes them in ascending order with SL_EC_PROMPT:
+ * those that are not hotter than their victim pass through a slot that is free again when released.
+ * Such a slot is leased before its read arrives; one that arrives without a lease has become an
+ * ordinary resident.
  *
  * Find is O(1). Eviction is O(layers) plus O(experts of a layer) for each layer that was visited or
  * evicted from since the eviction before, whatever the number of slots.
@@ -125,6 +126,10 @@ void sl_ec_close(struct sl_ec *c);
  * may repeat a layer (prompt chunks), and come in any order of layers. */
 void sl_ec_visit(struct sl_ec *c, uint32_t layer, const uint32_t *experts, uint32_t n);
 
+/* The visits of several tokens are over: what the last one chose may be evicted again, in order
+ * that the chunk can go through few slots. */
+void sl_ec_visit_over(struct sl_ec *c);
+
 /* The slot of an expert that is ready or in flight, else SL_EC_NONE. */
 uint32_t sl_ec_find(const struct sl_ec *c, uint32_t layer, uint32_t expert);
 
@@ -164,6 +169,9 @@ struct sl_ec_hot {
     uint64_t last_use;
 };
 uint32_t sl_ec_hottest(const struct sl_ec *c, struct sl_ec_hot *out, uint32_t max);
+
+/* Empty slots of the class. */
+uint32_t sl_ec_free_slots(const struct sl_ec *c, uint32_t size_class);
 
 void sl_ec_stats(const struct sl_ec *c, struct sl_ec_stats *out);
 

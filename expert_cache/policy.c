@@ -71,10 +71,8 @@ const double sl_ec_decay_steps[1 << SL_EC_HALF_LIFE_LOG2_MAX] = {
 };
 
 static const struct sl_ec_policy *const policies[] = {
-    &sl_ec_policy_two_rate,
-    &sl_ec_policy_lru,
-    &sl_ec_policy_lfu,
-    &sl_ec_policy_decayed_lfu,
+    &sl_ec_policy_recall, &sl_ec_policy_two_rate,    &sl_ec_policy_lru,
+    &sl_ec_policy_lfu,    &sl_ec_policy_decayed_lfu,
 };
 
 const struct sl_ec_policy *sl_ec_policy_at(uint32_t index)

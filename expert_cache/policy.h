@@ -3,11 +3,16 @@
  * A policy keeps its counts in the heat of an expert, which outlives eviction, and gives a score;
  * the lowest goes first, ties least recent, then lower index. Time is counted in visits of the
  * expert's own layer, so that between two visits no score of a layer changes: the cache may keep
- * each layer's lowest. What differs between layers is how soon their turn comes; it is subtracted
- * when the layers' lowest are compared. Every operation is an IEEE addition, multiplication or
- * division in a written order, so that all machines evict the same expert.
+ * each layer's lowest. To its score the cache adds, where the policy says so, what followed when
+ * the text last went like this (recall.c). What differs between layers is how soon their turn
+ * comes; it is subtracted when the layers' lowest are compared. Every operation is an IEEE
+ * addition, multiplication or division in a written order, so that all machines evict the same
+ * expert.
  *
- * A new policy is a file policy_<name>.c, a declaration here and a line in policy.c. Thread: pure,
+ * A new policy is a file policy_<name>.c, a declaration here and a line in policy.c, which is
+ * enough for tests and replay. For users to choose it: a number in enum sluice_cache
+ * (include/sluice.h), its name at that place in engine/api_info.c, the highest number in
+ * engine/api_options.c, and the choices of --cache-policy in tools/option_table.c. Thread: pure,
  * but for the heat it is handed. */
 #ifndef SL_POLICY_H
 #define SL_POLICY_H
@@ -32,9 +37,12 @@ struct sl_ec_policy {
     /* Subtracted from the scores of a layer whose turn comes in turns layer visits (1..n_turns; the
      * layer of the visit under way: n_turns). NULL: nothing is. */
     double (*wait)(uint32_t turns, uint32_t n_turns);
+    /* Times what recall.c expects is added to the score. 0: nothing is remembered for it. */
+    double recall_weight;
 };
 
-extern const struct sl_ec_policy sl_ec_policy_two_rate; /* the default */
+extern const struct sl_ec_policy sl_ec_policy_recall; /* the default */
+extern const struct sl_ec_policy sl_ec_policy_two_rate;
 extern const struct sl_ec_policy sl_ec_policy_lru;
 extern const struct sl_ec_policy sl_ec_policy_lfu;
 extern const struct sl_ec_policy sl_ec_policy_decayed_lfu;

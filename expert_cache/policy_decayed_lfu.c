@@ -13,4 +13,4 @@ static double score(const struct sl_ec_heat *h, uint64_t visit)
     return h->slow * sl_ec_decay(visit - h->visit, HALF_LIFE_LOG2);
 }
 
-const struct sl_ec_policy sl_ec_policy_decayed_lfu = {"decayed_lfu", use, score, NULL};
+const struct sl_ec_policy sl_ec_policy_decayed_lfu = {"decayed_lfu", use, score, NULL, 0};

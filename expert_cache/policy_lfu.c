@@ -14,4 +14,4 @@ static double score(const struct sl_ec_heat *h, uint64_t visit)
     return h->slow;
 }
 
-const struct sl_ec_policy sl_ec_policy_lfu = {"lfu", use, score, NULL};
+const struct sl_ec_policy sl_ec_policy_lfu = {"lfu", use, score, NULL, 0};

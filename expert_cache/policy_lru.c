@@ -12,4 +12,4 @@ static double score(const struct sl_ec_heat *h, uint64_t visit)
     return (double)h->last_use; /* exact: nobody makes 2^53 uses */
 }
 
-const struct sl_ec_policy sl_ec_policy_lru = {"lru", use, score, NULL};
+const struct sl_ec_policy sl_ec_policy_lru = {"lru", use, score, NULL, 0};

@@ -1,4 +1,4 @@
-/* The default: score = 8 E1 + E32 - 3 d / L.
+/* score = 8 E1 + E32 - 3 d / L.
  *
  * E1 and E32 are use counts with half-lives of 1 and 32 visits of the expert's layer. The fast one
  * knows what the last tokens chose, the slow one what the text is about; d is how many layers come
@@ -31,4 +31,4 @@ static double wait(uint32_t turns, uint32_t n_turns)
     return WAIT_WEIGHT * (double)turns / (double)n_turns;
 }
 
-const struct sl_ec_policy sl_ec_policy_two_rate = {"two_rate", use, score, wait};
+const struct sl_ec_policy sl_ec_policy_two_rate = {"two_rate", use, score, wait, 0};

@@ -105,7 +105,7 @@ void sl_ec_visit(struct sl_ec *c, uint32_t layer, const uint32_t *experts, uint3
     c->clock++;
     end_choice(c);
     l->visits++;
-    books_aged(c, layer);
+    books_aged(c, layer, experts, n);
     c->visiting = layer;
     if (l->n_experts > 0) c->now_turn = l->turn;
     c->stats.visits++;
@@ -113,6 +113,12 @@ void sl_ec_visit(struct sl_ec *c, uint32_t layer, const uint32_t *experts, uint3
         assert_expert(c, layer, experts[i]);
         count_use(c, layer, experts[i]);
     }
+    books_changed(c);
+}
+
+void sl_ec_visit_over(struct sl_ec *c)
+{
+    if (c->visiting != SL_EC_NONE) end_choice(c);
     books_changed(c);
 }
 
@@ -143,7 +149,7 @@ struct decision {
     uint32_t victim_layer, victim_id;
 };
 
-static struct decision take_free(enum sl_ec_answer answer)
+static struct decision without_victim(enum sl_ec_answer answer)
 {
     return (struct decision){answer, SL_EC_NONE, SL_EC_NONE};
 }
@@ -158,7 +164,7 @@ static struct decision take_coldest(enum sl_ec_answer answer, const struct victi
 {
     if (v->best[COLD_FREE].id != SL_EC_NONE) return take_victim(answer, v, COLD_FREE);
     if (v->best[COLD_PROTECTED].id != SL_EC_NONE) return take_victim(answer, v, COLD_PROTECTED);
-    return take_free(SL_EC_BUSY);
+    return without_victim(SL_EC_BUSY);
 }
 
 /* The last ring_slots free slots are kept for reads that pass through, so that a long prompt takes
@@ -166,12 +172,12 @@ static struct decision take_coldest(enum sl_ec_answer answer, const struct victi
 static struct decision decide_prompt(const struct sl_ec *c, const struct size_class *k,
                                      const struct victims *v, const struct rank *candidate)
 {
-    if (k->n_free > c->ring_slots) return take_free(SL_EC_ENTERS);
+    if (k->n_free > c->ring_slots) return without_victim(SL_EC_ENTERS);
     const struct rank *coldest = &v->best[COLD_FREE];
     if (coldest->id != SL_EC_NONE && rank_before(coldest, candidate))
         return take_victim(SL_EC_ENTERS, v, COLD_FREE);
-    if (k->n_free > 0) return take_free(SL_EC_PASSES);
-    if (k->n_passing >= c->ring_slots) return take_free(SL_EC_BUSY);
+    if (k->n_free > 0) return without_victim(SL_EC_PASSES);
+    if (k->n_passing >= c->ring_slots) return without_victim(SL_EC_BUSY);
     return take_coldest(SL_EC_PASSES, v);
 }
 
@@ -181,7 +187,7 @@ static struct decision decide(struct sl_ec *c, uint32_t layer, uint32_t expert, 
     SLUICE_ASSERT(entry_of(c, layer, expert)->slot == SL_EC_NONE);
     uint32_t size_class = c->layers[layer].size_class;
     const struct size_class *k = &c->classes[size_class];
-    if (why != SL_EC_PROMPT && k->n_free > 0) return take_free(SL_EC_ENTERS);
+    if (why != SL_EC_PROMPT && k->n_free > 0) return without_victim(SL_EC_ENTERS);
     struct victims v;
     books_coldest(c, size_class, &v);
     if (why == SL_EC_DEMAND) return take_coldest(SL_EC_ENTERS, &v);
@@ -190,7 +196,7 @@ static struct decision decide(struct sl_ec *c, uint32_t layer, uint32_t expert, 
     const struct rank *coldest = &v.best[COLD_FREE];
     if (coldest->id != SL_EC_NONE && rank_before(coldest, &candidate))
         return take_victim(SL_EC_ENTERS, &v, COLD_FREE);
-    return take_free(SL_EC_COLDER);
+    return without_victim(SL_EC_COLDER);
 }
 
 enum sl_ec_answer sl_ec_would(struct sl_ec *c, uint32_t layer, uint32_t expert, enum sl_ec_why why)

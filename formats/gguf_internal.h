@@ -159,6 +159,9 @@ void sl_gg_head_deinit(struct sl_gg_head *h);
 SL_MUST_CHECK sluice_err sl_gg_tensors_read(struct sl_gguf *g, struct sl_gg_head *h,
                                             uint32_t shard);
 
+/* Fills order with 0..n-1 so that t[order[i]] are in ascending order of offset. */
+void sl_gg_sort_by_offset(uint32_t *order, uint32_t n, const struct sl_gguf_tensor *t);
+
 /* Opens all files of the split model of which path is file no of count (counted from 0), and reads
  * them into g. */
 SL_MUST_CHECK sluice_err sl_gg_split_open(struct sl_gguf *g, const char *path, uint32_t no,

@@ -134,7 +134,7 @@ static void sift_down(uint32_t *order, uint32_t root, uint32_t n, const struct s
 
 /* Fills order with the tensors by ascending offset. A heap sort: the order of a hostile file costs
  * no more. */
-static void sort_by_offset(uint32_t *order, uint32_t n, const struct sl_gguf_tensor *t)
+void sl_gg_sort_by_offset(uint32_t *order, uint32_t n, const struct sl_gguf_tensor *t)
 {
     for (uint32_t i = 0; i < n; i++) order[i] = i;
     for (uint32_t i = n / 2; i-- > 0;) sift_down(order, i, n, t);
@@ -155,7 +155,7 @@ static sluice_err check_overlap(struct sl_gguf *g, struct sl_gg_cursor *c,
     sluice_err err = SLUICE_OK;
 
     if (order == NULL) return sl_gg_no_memory(g->budget, n * sizeof *order, c->path, c->e);
-    sort_by_offset(order, n, t);
+    sl_gg_sort_by_offset(order, n, t);
     for (uint32_t i = 1; i < n && err == SLUICE_OK; i++) {
         const struct sl_gguf_tensor *a = &t[order[i - 1]], *b = &t[order[i]];
 

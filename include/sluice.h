@@ -15,7 +15,11 @@
  * what was wanted and what to do. Logs go to a callback.
  *
  * Same model, same tokens: same logits, bit for bit, whatever the threads, chunk size, instruction
- * set or memory.
+ * set, memory, cache policy or way of reading. The options that change that are off by default and
+ * say so: they are called lossy.
+ *
+ * A Mixture-of-Experts model larger than ram_bytes streams: everything but its routed experts stays
+ * in memory, and those are read from its files into a fixed number of slots as they are chosen.
  *
  * Threads, in three classes named at each function: *safe* (any thread, any time), *one per handle*
  * (calls on one handle must not overlap; different handles are independent), and *not while others
@@ -70,6 +74,10 @@ SLUICE_API const char *sluice_err_text(sluice_err code);
  * past the last. Thread: safe. */
 SLUICE_API const char *sluice_arch_name(uint32_t index);
 
+/* Returns the name of the index-th cache policy, which is number index + 1 of enum sluice_cache;
+ * NULL past the last. Thread: safe. */
+SLUICE_API const char *sluice_cache_policy_name(uint32_t index);
+
 /* Returns the names that options.chat_template takes, separated by ", ". Thread: safe. */
 SLUICE_API const char *sluice_chat_template_names(void);
 
@@ -102,17 +110,54 @@ enum sluice_open {
     SLUICE_OPEN_VOCAB = 2,  /* and the tokenizer, but no weights; works for vocabulary-only files */
 };
 
+/* How experts are read. */
+enum sluice_io {
+    SLUICE_IO_AUTO = 0,  /* io_uring where the kernel grants it, else a pool of threads */
+    SLUICE_IO_URING = 1, /* refused where the kernel does not grant it, and always on Android */
+    SLUICE_IO_PREAD = 2,
+    SLUICE_IO_MMAP = 3, /* mapped, to compare with: what the kernel keeps is outside ram_bytes */
+};
+/* Which expert has to go when a slot is wanted. */
+enum sluice_cache {
+    SLUICE_CACHE_DEFAULT = 0,
+    SLUICE_CACHE_TWO_RATE = 1, /* uses of late and uses over a longer time */
+    SLUICE_CACHE_LRU = 2,
+    SLUICE_CACHE_LFU = 3,
+    SLUICE_CACHE_DECAYED_LFU = 4,
+    SLUICE_CACHE_RECALL = 5, /* two_rate, and what followed when the text last went like this; the
+                                default */
+};
+/* Reading experts of coming layers ahead, on a guess. */
+enum sluice_prefetch {
+    SLUICE_PREFETCH_AUTO = 0, /* while the drive idles, and only as long as it pays */
+    SLUICE_PREFETCH_OFF = 1,
+    SLUICE_PREFETCH_FORCED = 2, /* whether it pays or not: for tests */
+};
+/* Options that change the answers. */
+enum sluice_lossy {
+    SLUICE_LOSSY_EXPERTS_USED = 1,
+    SLUICE_LOSSY_STICKY = 2,
+    SLUICE_LOSSY_DROP_COLD = 4, /* the one that makes them depend on what happens to be cached */
+};
+
+/* For ram_bytes: what is available at the call (bounded by the control group's limit) less a
+ * reserve of a tenth, at least 256 MiB. */
+#define SLUICE_RAM_AUTO UINT64_MAX
+
 typedef struct sluice_options {
     uint32_t struct_size; /* sizeof(sluice_options); set by SLUICE_OPTIONS_INIT */
     uint32_t flags;       /* enum sluice_open; 0: everything */
-    uint64_t ram_bytes;   /* budget for the whole process; 0: no limit. What cannot fit is refused
-                             with the smallest that would */
+    uint64_t ram_bytes;   /* budget for the whole process, or SLUICE_RAM_AUTO; 0: no limit, and all
+                             experts stay in memory. What cannot fit is refused with the smallest
+                             that would */
     uint32_t threads;     /* compute threads, 1..64, cut to the cores that affinity allows; 0: the
                              fastest of them that the control group's quota allows */
     uint32_t isa;         /* enum sluice_isa */
-    uint32_t n_ctx;       /* context, tokens; 0: the model's own, or what fits into ram_bytes */
+    uint32_t n_ctx;       /* context, tokens; 0: the model's own (4096 at most where it streams), or
+                             what fits into ram_bytes */
     uint32_t kv;          /* enum sluice_kv; default int8 */
-    uint32_t chunk;       /* prompt tokens that go through a layer together, 1..512; 0: 64 */
+    uint32_t chunk;       /* prompt tokens that go through a layer together, 1..512; 0: from the
+                             budget. Larger reads a prompt faster where it streams */
     uint32_t log_level;   /* highest level that is reported; 0: SLUICE_LOG_INFO */
     sluice_log_fn *log;   /* NULL: no log */
     void *log_user;
@@ -120,32 +165,71 @@ typedef struct sluice_options {
     void *progress_user;
     const char *
         chat_template; /* a name of sluice_chat_template_names(); NULL: recognize the model's own */
+
+    /* Streaming. None of these changes an answer. */
+    const char *hot_list;  /* a file that remembers the most used experts: read at open if it is
+                              there, written when the model is closed; NULL: none */
+    uint32_t io;           /* enum sluice_io */
+    uint32_t cache_policy; /* enum sluice_cache */
+    uint32_t prefetch;     /* enum sluice_prefetch */
+    uint32_t slots;        /* expert slots, all layers together; 0: as many as ram_bytes allows */
+
+    /* Lossy: each of these changes the answers. */
+    uint32_t
+        experts_used;     /* at most so many experts a token and layer; 0: the model's own number */
+    uint32_t sticky_size; /* experts a layer that sticky favours; 0: a quarter of them */
+    float sticky;         /* prefer experts that the text has used of late: part of the router's
+                             range that they gain, up to 1; 0: off */
+    float drop_cold; /* leave out an expert that is not in memory if its weight is below this part
+                        of an equal share, up to 1; 0: off */
 } sluice_options;
 
 #define SLUICE_OPTIONS_INIT                                                                        \
     {                                                                                              \
-        sizeof(sluice_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL               \
+        sizeof(sluice_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0,  \
+            0, 0, 0, 0, 0, 0                                                                       \
     }
 
 /* ---- memory plan ------------------------------------------------------------------------ */
 
+/* Where experts stream, slots fill the budget, and are closed again one by one as the context grows
+ * past its first tokens: the sum stays the same. */
 typedef struct sluice_plan {
     uint32_t struct_size;
     uint32_t n_ctx;        /* the context the plan is for, tokens */
-    uint64_t dense_bytes;  /* attention, norms, router, embeddings, head */
-    uint64_t expert_bytes; /* routed experts */
+    uint64_t dense_bytes;  /* attention, norms, router, head, descriptions; embeddings if shared */
+    uint64_t expert_bytes; /* slots of routed experts at first, with their books */
     uint64_t tokenizer_bytes;
-    uint64_t kv_bytes;       /* at n_ctx tokens */
-    uint64_t kv_token_bytes; /* for one token, all layers */
-    uint64_t scratch_bytes;  /* working memory of one session */
-    uint64_t process_bytes;  /* allowance for code, stacks and libraries */
-    uint64_t total_bytes;    /* sum of the above (kv_bytes, not kv_token_bytes) */
-    uint64_t minimum_bytes;  /* the smallest ram_bytes that opens, with the smallest context */
+    uint64_t kv_bytes;        /* at n_ctx tokens */
+    uint64_t kv_token_bytes;  /* for one token, all layers */
+    uint64_t scratch_bytes;   /* working memory of one session */
+    uint64_t process_bytes;   /* allowance for code, stacks, libraries and page tables */
+    uint64_t total_bytes;     /* dense, experts, tokenizer, kv_start, scratch, process, io */
+    uint64_t minimum_bytes;   /* the smallest ram_bytes that opens with these options, with the
+                                 smallest context if none is given */
+    uint64_t kv_start_bytes;  /* at the first 256 tokens where experts stream, else kv_bytes */
+    uint64_t io_bytes;        /* for reading: checksums, the hot list */
+    uint64_t ram_bytes;       /* the budget: as given, or what SLUICE_RAM_AUTO found; 0: none */
+    uint64_t available_bytes; /* what a process can have now; UINT64_MAX: unknown */
+    uint64_t hits_bytes;      /* the ram_bytes from which on even a plain cache finds something: one
+                                 token's experts of all layers; 0: no experts */
+    uint64_t resident_bytes;  /* the ram_bytes with which everything stays in memory */
+    uint64_t slot_bytes;      /* of the largest slot; 0: no experts */
+    uint64_t model_expert_bytes; /* routed experts as the files have them */
+    uint32_t n_slots;            /* expert slots at first */
+    uint32_t n_slots_full;       /* and with the whole context in use */
+    uint32_t n_slots_min;        /* fewest that can compute a layer */
+    uint32_t n_slots_hits;       /* fewest with which hits begin, see hits_bytes */
+    uint32_t n_experts;          /* routed experts of all layers: more slots are useless */
+    uint32_t chunk;              /* prompt tokens that go through a layer together */
+    uint32_t streams;            /* 1: not all experts stay in memory */
+    uint32_t n_ctx_min;          /* the context of minimum_bytes, tokens */
 } sluice_plan;
 
 #define SLUICE_PLAN_INIT                                                                           \
     {                                                                                              \
-        sizeof(sluice_plan), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                          \
+        sizeof(sluice_plan), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
+            0, 0, 0                                                                                \
     }
 
 /* Says what opening path with opt would take, reading headers only and allocating nothing that
@@ -200,16 +284,37 @@ typedef struct sluice_model_info {
     const char *isa;           /* "avx2"; "" if opened without weights */
     const char *tokenizer;     /* "gpt2/qwen2"; "" if opened by header only */
     const char *chat_template; /* name of the recognized template; "" if none */
+    const char *io;            /* "io_uring", "pread" or "mmap"; "" if opened without weights */
+    const char *cache_policy;  /* "recall"; "" if nothing streams */
+    uint64_t ram_bytes;        /* the budget in force; 0: none */
+    uint32_t chunk;            /* prompt tokens that go through a layer together */
+    uint32_t lossy;            /* enum sluice_lossy bits that are on */
+    uint32_t n_slots;          /* expert slots as planned; 0: a dense model */
+    uint32_t n_experts_total;  /* routed experts of all layers */
 } sluice_model_info;
 
 #define SLUICE_MODEL_INFO_INIT                                                                     \
     {                                                                                              \
         sizeof(sluice_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL,  \
-            NULL, NULL                                                                             \
+            NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0                                                  \
     }
 
 /* Fills info; its strings live as long as the model. Returns nothing. Thread: safe. */
 SLUICE_API void sluice_model_get_info(const sluice_model *model, sluice_model_info *info);
+
+enum sluice_trim {
+    SLUICE_TRIM_SOME = 1,    /* close a quarter of the open slots */
+    SLUICE_TRIM_HALF = 2,    /* half of them */
+    SLUICE_TRIM_ALL = 3,     /* all but those that one layer needs */
+    SLUICE_TRIM_RESTORE = 4, /* open closed ones again, as far as the budget allows */
+};
+
+/* Gives memory of the expert cache back to the system (for Android's onTrimMemory), or takes it
+ * again. Answers stay the same and get slower. At once where no evaluation runs on the model,
+ * otherwise within one layer of it; of several calls meanwhile the last one counts. A dense or
+ * mapped model has nothing to give. Returns SLUICE_OK, or SLUICE_E_ARG for an unknown level.
+ * Thread: safe; not while the model is being closed. */
+SLUICE_API sluice_err sluice_model_trim(sluice_model *model, uint32_t level, sluice_error *error);
 
 /* Metadata of the file, in file order: writes the key and a short printable value, each cut to its
  * size. Returns 1, or 0 past the last (key and value are then empty). Thread: one per handle. */
@@ -323,8 +428,8 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_chat_tokenize(const sluice_model 
 /* ---- sessions --------------------------------------------------------------------------- */
 
 /* A context with its KV cache, empty. Its size and kind come from the model's options. Returns
- * SLUICE_OK, SLUICE_E_STATE (opened without weights), SLUICE_E_BUDGET, SLUICE_E_NOMEM. Owner: the
- * caller; sluice_session_close(). Thread: not while others run. */
+ * SLUICE_OK, SLUICE_E_STATE (opened without weights, or an evaluation is running), SLUICE_E_BUDGET,
+ * SLUICE_E_NOMEM. Owner: the caller; sluice_session_close(). Thread: not while others run. */
 SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_open(sluice_model *model,
                                                             sluice_session **out,
                                                             sluice_error *error);
@@ -338,8 +443,10 @@ SLUICE_API void sluice_session_close(sluice_session *session);
  *
  * Returns SLUICE_OK, SLUICE_E_ARG (an id out of range), SLUICE_E_CONTEXT_FULL (nothing was
  * evaluated), SLUICE_E_CANCELLED, SLUICE_E_NUMERIC (the model produced a value that is no number),
- * SLUICE_E_BUDGET, SLUICE_E_NOMEM, SLUICE_E_IO. After a failure the context is as it was before the
- * call. Thread: one per handle. */
+ * SLUICE_E_BUDGET, SLUICE_E_NOMEM, SLUICE_E_IO, SLUICE_E_TRUNCATED, SLUICE_E_CORRUPT (what was read
+ * differs from before, or from the sums file), SLUICE_E_CHANGED (a model file was written to or
+ * replaced); those about reading name layer, expert, file and offset. After a failure the context
+ * is as it was before the call, and the next call may work. Thread: one per handle. */
 SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_eval(sluice_session *session,
                                                             const int32_t *ids, size_t n,
                                                             float *logits, sluice_error *error);
@@ -358,8 +465,8 @@ SLUICE_API void sluice_session_cancel(sluice_session *session, int on);
 /* ---- generation ------------------------------------------------------------------------- */
 
 /* One piece of the answer: whole UTF-8 characters (bytes of an invalid sequence pass unchanged).
- * Returns nonzero to stop. Runs on the calling thread; may call sluice_session_cancel, nothing
- * else. */
+ * Returns nonzero to stop. Runs on the calling thread; may call sluice_session_cancel and
+ * sluice_session_get_stats, nothing else. */
 typedef int sluice_text_fn(void *user, const char *text, size_t bytes);
 
 /* Progress of a prompt: done of total tokens. Returns nonzero to give up. */
@@ -409,11 +516,21 @@ typedef struct sluice_result {
     uint64_t prompt_ns;        /* evaluating the rest of the prompt */
     uint64_t first_token_ns;   /* from the call to the first token chosen */
     uint64_t decode_ns;        /* from then to the end */
+
+    /* What was read from the files for it; sluice_stats explains the terms. */
+    uint64_t prompt_read_bytes; /* until the first token was chosen */
+    uint64_t prompt_stall_ns;
+    uint64_t decode_read_bytes; /* for the tokens after it */
+    uint64_t decode_stall_ns;
+    uint64_t decode_uses; /* experts that those tokens chose, all layers */
+    uint64_t decode_hits; /* of them, in memory when chosen */
+    uint32_t lossy;       /* enum sluice_lossy bits that were on */
+    uint32_t reserved;    /* 0 */
 } sluice_result;
 
 #define SLUICE_RESULT_INIT                                                                         \
     {                                                                                              \
-        sizeof(sluice_result), 0, 0, 0, 0, 0, 0, 0                                                 \
+        sizeof(sluice_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                         \
     }
 
 /* Answers a prompt. The context becomes prompt + answer; what the context and the prompt have in
@@ -436,22 +553,68 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_generate(sluice_session *session,
 
 typedef struct sluice_stats {
     uint32_t struct_size;
-    uint32_t reserved;    /* 0 */
+    uint32_t lossy;       /* enum sluice_lossy bits that are on */
     uint64_t eval_tokens; /* evaluated by this session since it was opened */
     uint64_t eval_ns;
     uint64_t kv_bytes;           /* committed for this session now */
     uint64_t budget_peak_bytes;  /* most that was ever charged to the model's budget */
     uint64_t process_peak_bytes; /* peak resident memory of the process, as the system reports it;
                                     0: unknown */
+
+    /* Routed experts, of all the model's sessions since it was opened. A use is one expert chosen
+     * by one token in one layer. Bytes are those of weights, without what direct reads round up. */
+    uint64_t uses;
+    uint64_t hits;               /* uses of experts that were in memory when chosen */
+    uint64_t hits_flying;        /* uses of experts that were on their way */
+    uint64_t load_bytes;         /* read at open */
+    uint64_t warm_bytes;         /* read from the hot list */
+    uint64_t prompt_bytes;       /* read for prompt chunks */
+    uint64_t demand_bytes;       /* read while a token waited */
+    uint64_t ahead_bytes;        /* read ahead on a guess */
+    uint64_t ahead_useful_bytes; /* of those: were chosen */
+    uint64_t ahead_wasted_bytes; /* went again unused */
+    uint64_t evictions;
+    uint64_t stall_ns;  /* computing waited for the drive */
+    uint64_t read_ns;   /* reads that computing needs were under way; the rest of it was hidden */
+    uint64_t checked;   /* pieces read whose checksum was compared with an earlier one */
+    uint64_t predicted; /* experts that were expected with probability 1/2 or more */
+    uint64_t predicted_used; /* and were chosen */
+    uint64_t dropped;        /* choices that drop_cold left out; they are no uses */
+    uint64_t slot_bytes;     /* of the open slots, now */
+    uint32_t n_slots;        /* as planned */
+    uint32_t n_slots_open;   /* now */
+    uint32_t n_slots_filled; /* now */
+    uint32_t reserved;       /* 0 */
 } sluice_stats;
 
 #define SLUICE_STATS_INIT                                                                          \
     {                                                                                              \
-        sizeof(sluice_stats), 0, 0, 0, 0, 0, 0                                                     \
+        sizeof(sluice_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+            0, 0, 0, 0, 0                                                                          \
     }
 
-/* Fills stats. Returns nothing. Thread: one per handle. */
+/* Fills stats. While another session of the model evaluates, figures about experts are those of
+ * this session's last evaluation. Returns nothing. Thread: one per handle. */
 SLUICE_API void sluice_session_get_stats(const sluice_session *session, sluice_stats *stats);
+
+/* The same of one layer, for finding out which layers read most. */
+typedef struct sluice_layer_stats {
+    uint32_t struct_size;
+    uint32_t n_experts; /* routed; 0: the layer has none */
+    uint64_t uses, hits, hits_flying;
+    uint64_t prompt_bytes, demand_bytes, ahead_bytes, ahead_useful_bytes, ahead_wasted_bytes;
+    uint64_t predicted, predicted_used;
+    uint64_t stall_ns;
+} sluice_layer_stats;
+
+#define SLUICE_LAYER_STATS_INIT                                                                    \
+    {                                                                                              \
+        sizeof(sluice_layer_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                             \
+    }
+
+/* Fills stats of a layer, from 0. Returns 1, or 0 past the last. Thread: not while others run. */
+SLUICE_API int sluice_model_get_layer_stats(const sluice_model *model, uint32_t layer,
+                                            sluice_layer_stats *stats);
 
 typedef struct sluice_kernel_bench {
     uint32_t struct_size;
@@ -474,6 +637,53 @@ typedef struct sluice_kernel_bench {
 SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_bench_kernel(uint32_t index,
                                                             sluice_kernel_bench *result,
                                                             sluice_error *error);
+
+/* ---- verification ----------------------------------------------------------------------- */
+
+/* A GGUF carries no checksums. sluice_sums_make writes them to a file beside the model (NAME.sums
+ * of its first file; docs/FORMAT.md); where there is one, everything that is read of the model is
+ * compared with it, from the first read on, and sluice_sums_verify compares the whole model. */
+
+typedef struct sluice_sums_result {
+    uint32_t struct_size;
+    uint32_t n_files; /* of the model */
+    uint64_t pieces;  /* what has a checksum of its own: experts, rows of the embedding, tensors */
+    uint64_t bytes;   /* of all files of the model */
+    uint64_t ns;      /* time the call took */
+} sluice_sums_result;
+
+#define SLUICE_SUMS_RESULT_INIT                                                                    \
+    {                                                                                              \
+        sizeof(sluice_sums_result), 0, 0, 0, 0                                                     \
+    }
+
+/* Reads the whole model once, in 4 MiB of memory, and writes its sums file, in place of one that is
+ * there: whole or not at all. The page cache of the model is given back.
+ *
+ *   path      a GGUF file, or any shard of a split one
+ *   progress  NULL: none. Called each 64 MiB or more often; nonzero gives up
+ *   user      passed to progress
+ *   result    filled on success; may be NULL
+ *
+ * Returns SLUICE_OK, SLUICE_E_ARG, SLUICE_E_NOT_FOUND, SLUICE_E_IO (also: the folder is read-only,
+ * the disk is full), SLUICE_E_CHANGED (the model was replaced meanwhile), SLUICE_E_CANCELLED, or
+ * what sluice_model_open returns for a broken file. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_sums_make(const char *path,
+                                                         sluice_progress_fn *progress, void *user,
+                                                         sluice_sums_result *result,
+                                                         sluice_error *error);
+
+/* Reads the whole model, every byte of it, and compares it with its sums file. Arguments as above.
+ *
+ * Returns SLUICE_OK: everything is as it was when the sums were made; SLUICE_E_CORRUPT: error names
+ * file, tensor, expert or row, and the offset of the first piece that differs; SLUICE_E_NOT_FOUND:
+ * no model, or no sums file; SLUICE_E_CHANGED: the sums file is of another model or version;
+ * SLUICE_E_FORMAT, SLUICE_E_TRUNCATED, SLUICE_E_VERSION: of the model or of the sums file, which
+ * the sentence says; and the errors above. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_sums_verify(const char *path,
+                                                           sluice_progress_fn *progress, void *user,
+                                                           sluice_sums_result *result,
+                                                           sluice_error *error);
 
 #ifdef __cplusplus
 }

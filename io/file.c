@@ -184,6 +184,21 @@ sluice_err sl_file_read_at(struct sl_file *f, uint64_t offset, void *buf, uint64
     return SLUICE_OK;
 }
 
+void sl_file_drop_cache(struct sl_file *f, uint64_t offset, uint64_t bytes)
+{
+    SLUICE_ASSERT(f != NULL);
+    long page = sysconf(_SC_PAGESIZE);
+    uint64_t mask = page > 0 ? (uint64_t)page - 1 : 4095;
+    uint64_t end;
+    /* Outward to whole pages: the system leaves a page that is half in the range where it is. */
+    if (offset > INT64_MAX) return;
+    uint64_t from = offset & ~mask;
+    if (bytes == 0 || !sl_add_ok(offset, bytes, &end) || !sl_align_ok(end, mask + 1, &end) ||
+        end > INT64_MAX)
+        end = from; /* a length of 0 goes to the end of the file */
+    (void)posix_fadvise(f->fd, (off_t)from, (off_t)(end - from), POSIX_FADV_DONTNEED);
+}
+
 sluice_err sl_file_check_unchanged(struct sl_file *f, sluice_error *e)
 {
     SLUICE_ASSERT(f != NULL);

@@ -2,7 +2,8 @@
  * retried a bounded number of times, requests above 1 GiB split. A failure names the file and the
  * offset.
  *
- * Thread: sl_file_read_at is safe on one file from many threads; open and close are not. */
+ * Thread: sl_file_read_at and sl_file_drop_cache are safe on one file from many threads; open and
+ * close are not. */
 #ifndef SL_FILE_H
 #define SL_FILE_H
 
@@ -27,6 +28,12 @@ int sl_file_fd(const struct sl_file *f);
  * (with wanted and found), SLUICE_E_IO otherwise; e->file_offset is set. */
 SL_MUST_CHECK sluice_err sl_file_read_at(struct sl_file *f, uint64_t offset, void *buf,
                                          uint64_t bytes, sluice_error *e);
+
+/* Gives the page cache of a range back, whole pages that touch it; bytes 0: to the end of the file.
+ * Pages at the ends that the system keeps together with others stay, so end with a whole file.
+ * What was read once and lives in our own memory now would count twice otherwise. A wish: where the
+ * system refuses, nothing happens. */
+void sl_file_drop_cache(struct sl_file *f, uint64_t offset, uint64_t bytes);
 
 /* SLUICE_E_CHANGED where size, modification time, device or inode differ from what they were at
  * open. */

@@ -72,6 +72,7 @@ struct sl_io_private {
     uint8_t io_errors;
     uint8_t state; /* enum sl_io_state of io_backend.h */
     uint8_t fault; /* io_fault: what happens to this one */
+    uint8_t place; /* enum sl_io_place of io_backend.h; only the owner thread looks at it */
 };
 
 struct sl_io_request {
@@ -172,6 +173,12 @@ SL_MUST_CHECK sluice_err sl_io_submit(struct sl_io *io, struct sl_io_request *co
  * of the complete ones in out; min <= max. Returns how many. Requests beyond the depth start here
  * too, so an owner that computes for long calls it with min 0 now and then. */
 uint32_t sl_io_reap(struct sl_io *io, struct sl_io_request **out, uint32_t max, uint32_t min);
+
+/* Waits until all of these requests are complete and takes them out, as if each had been reaped.
+ * Others that complete meanwhile stay for the next sl_io_reap, which hands them out first; so two
+ * users may share a handle, one that reaps and one that waits. Each of r is outstanding and stands
+ * there once. */
+void sl_io_wait(struct sl_io *io, struct sl_io_request *const *r, uint32_t n);
 
 /* Requests submitted and not yet reaped. */
 uint32_t sl_io_outstanding(const struct sl_io *io);

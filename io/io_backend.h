@@ -9,14 +9,23 @@
 
 enum sl_io_state { SL_IO_IDLE = 0, SL_IO_WAITING, SL_IO_STARTED, SL_IO_COMPLETE };
 
+/* Where the front has a request that the backend has handed back, or shall. */
+enum sl_io_place { SL_IO_WITH_ANYBODY = 0, SL_IO_AWAITED, SL_IO_PARKED };
+
+/* Doubly linked through own.next and own.prev: cancelling is O(1). */
+struct sl_io_list {
+    struct sl_io_request *first, *last;
+};
+
 /* First part of every backend's handle. */
 struct sl_io {
     const struct sl_io_ops *ops;
     const char *name;
     struct sl_budget *budget;
     const struct sl_log *log;
-    uint32_t outstanding; /* submitted, not reaped */
-    uint32_t files;       /* open */
+    uint32_t outstanding;     /* submitted, not reaped */
+    uint32_t files;           /* open */
+    struct sl_io_list parked; /* handed back by the backend while sl_io_wait waited for others */
     /* Sees each result of a read before sl_io_advance does and may change it; NULL: none. Called on
      * whatever thread read; result is a byte count or a negative errno. For io_fault. */
     int64_t (*tap)(void *user, const struct sl_io_request *r, int64_t result);
@@ -33,10 +42,6 @@ struct sl_io_file {
     uint32_t in_use; /* requests out; the owner's count */
 };
 
-/* Doubly linked through own.next and own.prev: cancelling is O(1). */
-struct sl_io_list {
-    struct sl_io_request *first, *last;
-};
 void sl_io_list_append(struct sl_io_list *l, struct sl_io_request *r);
 void sl_io_list_prepend(struct sl_io_list *l, struct sl_io_request *r);
 void sl_io_list_remove(struct sl_io_list *l, struct sl_io_request *r);

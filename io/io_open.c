@@ -168,19 +168,61 @@ sluice_err sl_io_submit(struct sl_io *io, struct sl_io_request *const *requests,
     return SLUICE_OK;
 }
 
+/* The request is the caller's again. */
+static void hand_back(struct sl_io *io, struct sl_io_request *r)
+{
+    SLUICE_ASSERT(r->file->in_use > 0 && io->outstanding > 0);
+    r->own.state = SL_IO_IDLE;
+    r->own.place = SL_IO_WITH_ANYBODY;
+    r->file->in_use--;
+    io->outstanding--;
+}
+
 uint32_t sl_io_reap(struct sl_io *io, struct sl_io_request **out, uint32_t max, uint32_t min)
 {
     SLUICE_ASSERT(io != NULL && out != NULL && min <= max);
     if (min > io->outstanding) min = io->outstanding;
-    uint32_t n = io->ops->reap(io, out, max, min);
+    uint32_t n = 0;
+    while (n < max && io->parked.first != NULL) out[n++] = sl_io_list_pop(&io->parked);
+    n += io->ops->reap(io, out + n, max - n, min > n ? min - n : 0);
     SLUICE_ASSERT(n >= min && n <= max && n <= io->outstanding);
-    io->outstanding -= n;
-    for (uint32_t i = 0; i < n; i++) {
-        SLUICE_ASSERT(out[i]->file->in_use > 0);
-        out[i]->own.state = SL_IO_IDLE;
-        out[i]->file->in_use--;
-    }
+    for (uint32_t i = 0; i < n; i++) hand_back(io, out[i]);
     return n;
+}
+
+/* Takes one batch from the backend; returns how many awaited requests were in it. */
+static uint32_t sort_batch(struct sl_io *io)
+{
+    struct sl_io_request *batch[16];
+    uint32_t n = io->ops->reap(io, batch, SL_ARRAY_LEN(batch), 1);
+    uint32_t awaited = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        if (batch[i]->own.place == SL_IO_AWAITED) {
+            hand_back(io, batch[i]);
+            awaited++;
+        } else {
+            batch[i]->own.place = SL_IO_PARKED;
+            sl_io_list_append(&io->parked, batch[i]);
+        }
+    }
+    return awaited;
+}
+
+void sl_io_wait(struct sl_io *io, struct sl_io_request *const *r, uint32_t n)
+{
+    SLUICE_ASSERT(io != NULL && (r != NULL || n == 0) && n <= io->outstanding);
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        SLUICE_ASSERT(r[i]->own.place != SL_IO_AWAITED); /* stands there once */
+        if (r[i]->own.place == SL_IO_PARKED) {
+            sl_io_list_remove(&io->parked, r[i]);
+            hand_back(io, r[i]);
+        } else {
+            r[i]->own.place = SL_IO_AWAITED;
+            left++;
+        }
+    }
+    while (left > 0) left -= sort_batch(io);
 }
 
 uint32_t sl_io_outstanding(const struct sl_io *io) { return io->outstanding; }

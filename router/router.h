@@ -31,14 +31,31 @@ struct sl_router {
     const float *select_bias; /* [n_experts] added for the choice only, or NULL */
 };
 
+/* A lossy preference for some experts (sticky.h): what is compared in the choice, the logit under
+ * either softmax and the biased score where there is a bias or a sigmoid, grows by strength times
+ * its range over all experts (largest less smallest) where the expert is favoured. The keep best by
+ * their own score are chosen first, so that no bonus drops them. An expert's weight stays a
+ * function of the unbiased scores of the chosen. */
+struct sl_router_bonus {
+    const uint8_t *favoured; /* [n_experts] 0 or 1 */
+    float strength;          /* >= 0, finite */
+    uint32_t keep;           /* 0..top_k */
+};
+
 /* One token's choice. experts and weights get top_k entries sorted by expert index, the order in
- * which results are added (selection order, best first, goes to by_score where that is not NULL).
+ * which results are added.
  *
  *   logits   [n_experts] f32
+ *   bonus    NULL: none, the exact choice
  * Returns SLUICE_OK, or SLUICE_E_NUMERIC where a logit, or a score with its bias, is not finite (e
  * tells which). */
 SL_MUST_CHECK sluice_err sl_router_select(const struct sl_router *r, const float *logits,
-                                          uint32_t *experts, float *weights, uint32_t *by_score,
-                                          sluice_error *e);
+                                          const struct sl_router_bonus *bonus, uint32_t *experts,
+                                          float *weights, sluice_error *e);
+
+/* What the choice compares without a bonus: for guesses about a choice that has not been made.
+ * values [n_experts] may be logits itself; what is not finite there is not finite here. Thread:
+ * pure. */
+void sl_router_compared(const struct sl_router *r, const float *logits, float *values);
 
 #endif

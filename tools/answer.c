@@ -11,6 +11,7 @@
 #include "tools/open_model.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/streaming.h"
 
 /* A seed that differs from run to run, short enough to be typed again. */
 static uint64_t fresh_seed(void)
@@ -70,7 +71,7 @@ int cli_talk_open(struct cli_talk *talk, const struct cli_args *args)
     talk->args = args;
     int code = args->raw ? CLI_EXIT_OK : check_template(args);
     if (code) return code;
-    code = cli_model_open(args, &talk->model);
+    code = cli_model_open(args, &talk->model, &talk->plan);
     if (code) return code;
     sluice_model_get_info(talk->model, &info);
     talk->info = info;
@@ -124,7 +125,9 @@ int cli_raw_ids(const struct cli_talk *talk, const char *text, size_t n, struct 
 /* What the callbacks of one answer share. */
 struct stream {
     struct cli_answer *answer;
-    struct cli_progress progress;
+    const struct cli_talk *talk;
+    struct cli_progress progress; /* of the prompt */
+    struct cli_progress live;     /* of the answer, where it does not share a terminal with it */
     int silent, terminal, failed;
 };
 
@@ -153,10 +156,22 @@ static int show(const struct stream *stream, const char *text, size_t bytes)
     return cli_put(text + from, bytes - from);
 }
 
+/* The line that shows how the answer comes along. */
+static void show_live(struct stream *stream)
+{
+    char line[CLI_LIVE_TEXT];
+    sluice_stats now = SLUICE_STATS_INIT;
+    if (!cli_progress_due(&stream->live)) return;
+    sluice_session_get_stats(stream->talk->session, &now);
+    sluice_stats since = cli_stats_since(&stream->talk->before, &now);
+    cli_progress_say(&stream->live, cli_live_text(line, &since, since.eval_ns));
+}
+
 static int on_text(void *user, const char *text, size_t bytes)
 {
     struct stream *stream = user;
     cli_progress_end(&stream->progress);
+    show_live(stream);
     cli_text_add(&stream->answer->text, text, bytes);
     if (!stream->silent && (show(stream, text, bytes) || cli_flush())) stream->failed = 1;
     return stream->failed;
@@ -169,6 +184,11 @@ static int on_prompt(void *user, size_t done, size_t total)
     return cli_interrupted();
 }
 
+static uint64_t read_bytes(const sluice_stats *s)
+{
+    return s->demand_bytes + s->prompt_bytes + s->ahead_bytes + s->warm_bytes;
+}
+
 /* -n 0: the prompt is evaluated and that is all. */
 static void read_only_prompt(struct cli_talk *talk, const struct cli_ids *ids,
                              struct cli_answer *answer)
@@ -178,13 +198,20 @@ static void read_only_prompt(struct cli_talk *talk, const struct cli_ids *ids,
     answer->result.prompt_tokens = ids->count;
     answer->err = sluice_session_eval(talk->session, ids->ids, ids->count, NULL, &answer->error);
     answer->result.prompt_ns = cli_now_ns() - begin_ns;
+    sluice_stats after = SLUICE_STATS_INIT;
+    sluice_session_get_stats(talk->session, &after);
+    answer->result.prompt_read_bytes = read_bytes(&after) - read_bytes(&talk->before);
+    answer->result.prompt_stall_ns = after.stall_ns - talk->before.stall_ns;
 }
 
 int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answer *answer)
 {
     sluice_result fresh = SLUICE_RESULT_INIT;
-    struct stream stream = {
-        .answer = answer, .silent = talk->args->json, .terminal = isatty(STDOUT_FILENO)};
+    const sluice_stats no_stats = SLUICE_STATS_INIT;
+    struct stream stream = {.answer = answer,
+                            .talk = talk,
+                            .silent = talk->args->json,
+                            .terminal = isatty(STDOUT_FILENO)};
     sluice_generate_options options = talk->generate;
     options.on_text = on_text;
     options.on_prompt = on_prompt;
@@ -192,14 +219,19 @@ int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answ
     memset(answer, 0, sizeof *answer);
     cli_text_clear(&answer->text);
     answer->result = fresh;
-    cli_progress_begin(&stream.progress, "reading the prompt", "tokens",
-                       cli_progress_wanted(talk->args->progress, talk->args->quiet));
+    talk->before = no_stats;
+    sluice_session_get_stats(talk->session, &talk->before);
+    int wanted = cli_progress_wanted(talk->args->progress, talk->args->quiet);
+    cli_progress_begin(&stream.progress, "reading the prompt", "tokens", wanted);
+    cli_progress_begin(&stream.live, "answering", "tokens",
+                       wanted && (stream.silent || !stream.terminal));
     if (talk->args->predict == 0)
         read_only_prompt(talk, ids, answer);
     else
         answer->err = sluice_generate(talk->session, ids->ids, ids->count, &options,
                                       &answer->result, &answer->error);
     cli_progress_end(&stream.progress);
+    cli_progress_end(&stream.live);
     size_t n = answer->text.size;
     if (!stream.silent && n && answer->text.bytes[n - 1] != '\n') (void)cli_put("\n", 1);
     if (cli_flush()) return CLI_EXIT_FAILURE;
@@ -257,8 +289,7 @@ void cli_answer_note(struct cli_talk *talk, const struct cli_answer *answer)
 {
     const sluice_result *r = &answer->result;
     char prompt[CLI_TOKENS_TEXT], generated[CLI_TOKENS_TEXT], prompt_rate[RATE_TEXT];
-    char rate[RATE_TEXT], load[32] = "", reused[48] = "", first[48] = "",
-                          peak[CLI_SIZE_TEXT] = "unknown";
+    char rate[RATE_TEXT], load[32] = "", reused[48] = "", first[48] = "", peak[CLI_PEAK_TEXT];
     sluice_stats stats = SLUICE_STATS_INIT;
     if (answer->err != SLUICE_OK && answer->err != SLUICE_E_CANCELLED) return;
     /* the first token comes with the prompt; the rate is that of the ones after it */
@@ -267,7 +298,7 @@ void cli_answer_note(struct cli_talk *talk, const struct cli_answer *answer)
     if (!talk->load_said)
         (void)snprintf(load, sizeof load, "load %.2f s; ", (double)talk->info.load_ns / 1e9);
     talk->load_said = 1;
-    if (stats.process_peak_bytes) (void)cli_size_text(peak, stats.process_peak_bytes);
+    sluice_stats since = cli_stats_since(&talk->before, &stats);
     if (r->reused_tokens)
         (void)snprintf(reused, sizeof reused, ", %llu reused",
                        (unsigned long long)r->reused_tokens);
@@ -278,6 +309,7 @@ void cli_answer_note(struct cli_talk *talk, const struct cli_answer *answer)
              cli_tokens_text(prompt, r->prompt_tokens), reused,
              rate_text(prompt_rate, r->prompt_tokens - r->reused_tokens, r->prompt_ns), first,
              cli_tokens_text(generated, r->generated_tokens), rate_text(rate, later, r->decode_ns),
-             peak, ending_of(answer).words);
+             cli_peak_text(peak, &stats, &talk->info), ending_of(answer).words);
+    cli_streaming_note(talk->args, &talk->info, &since, since.eval_tokens);
     note_cut(answer);
 }

@@ -13,6 +13,8 @@ struct cli_talk {
     sluice_model *model;
     sluice_session *session;
     sluice_model_info info;
+    sluice_plan plan;
+    sluice_stats before; /* when the answer under way began */
     sluice_generate_options generate;
     int load_said; /* the time of loading stands in the first note only */
 };

@@ -38,6 +38,7 @@ static int refuse(const struct cli_option *option, const char *shown, const char
 {
     char range[CLI_RANGE_TEXT];
     const char *what = option->kind == CLI_SIZE      ? "a size, such as 4G or 512M: "
+                       : option->kind == CLI_STICKY  ? "D or D:N, such as 0.5 or 0.5:16, "
                        : option->kind == CLI_CHOICE  ? "one of "
                        : option->kind == CLI_INTEGER ? "a whole number, "
                                                      : "a number, ";
@@ -55,6 +56,26 @@ static int store_choice(const struct cli_option *option, int *field, const char 
             return 0;
         }
     return -1;
+}
+
+/* "0.5" or "0.5:16". */
+static int store_sticky(struct cli_args *args, const struct cli_option *option, const char *value)
+{
+    char text[NAME_BYTES];
+    int64_t size = 0;
+    double strength = 0;
+    size_t n = strcspn(value, ":");
+    if (n >= sizeof text) return -1;
+    memcpy(text, value, n);
+    text[n] = 0;
+    if (cli_read_number(text, &strength) || !(strength >= option->low_f) ||
+        !(strength <= option->high_f))
+        return -1;
+    if (value[n] && (cli_read_integer(value + n + 1, &size) || size < 1 || size > option->high))
+        return -1;
+    args->sticky = strength;
+    args->sticky_size = size;
+    return 0;
 }
 
 /* Puts value where the option says. shown: the name as the user wrote it. */
@@ -98,7 +119,13 @@ static int store(struct cli_args *args, const struct cli_option *option, const c
             return refuse(option, shown, value);
         *(double *)field = number;
         return 0;
+    case CLI_STICKY:
+        return store_sticky(args, option, value) ? refuse(option, shown, value) : 0;
     case CLI_SIZE:
+        if (strcmp(value, "auto") == 0) {
+            *(uint64_t *)field = SLUICE_RAM_AUTO;
+            return 0;
+        }
         if (cli_read_size(value, &bytes) || bytes < (uint64_t)option->low)
             return refuse(option, shown, value);
         *(uint64_t *)field = bytes;
@@ -110,10 +137,11 @@ static int store(struct cli_args *args, const struct cli_option *option, const c
 }
 
 /* "run, eval" for the verbs of a mask; text has VERBS_TEXT bytes and is returned. */
-#define VERBS_TEXT 64
+#define VERBS_TEXT 96
 static const char *verbs_text(char *text, unsigned verbs)
 {
-    static const char *const names[] = {"run", "eval", "info", "tokenize", "bench"};
+    static const char *const names[] = {"run",   "eval",   "info",        "tokenize",
+                                        "bench", "verify", "bench decode"};
     size_t at = 0;
     text[0] = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

@@ -18,8 +18,10 @@ enum cli_verb {
     CLI_EVAL = 2,
     CLI_INFO = 4,
     CLI_TOKENIZE = 8,
-    CLI_BENCH = 16,
-    CLI_EVERY = 31
+    CLI_BENCH = 16, /* what needs no model */
+    CLI_VERIFY = 32,
+    CLI_BENCH_MODEL = 64, /* bench decode, bench prefill */
+    CLI_EVERY = 127
 };
 
 /* "-ngl: experts are ..." of an option that was taken otherwise than it was written. */
@@ -32,18 +34,19 @@ struct cli_remark {
  * borrowed from argv or the environment. */
 struct cli_args {
     const char *model, *prompt, *file, *system_prompt, *chat_template;
-    const char *tokens, *logits, *greedy_out;
+    const char *tokens, *logits, *greedy_out, *hot_list;
     const char *subject;                        /* what to bench */
     struct cli_remark remarks[CLI_REMARKS_MAX]; /* to be printed unless --quiet */
     const char *stop[CLI_STOPS_MAX];
     int64_t n_stop, threads, ctx_size, chunk, predict, seed, top_k, repeat_last, greedy;
-    uint64_t ram_bytes;
-    double temperature, top_p, min_p, repeat_penalty;
-    int kv, cache_k, cache_v, isa; /* enums of sluice.h */
-    int thinking;                  /* -1, 0, 1 as in sluice.h */
-    int thinking_given;            /* on the command line */
+    int64_t slots, experts_used, sticky_size, bench_tokens, warm;
+    uint64_t ram_bytes; /* SLUICE_RAM_AUTO for the word auto */
+    double temperature, top_p, min_p, repeat_penalty, sticky, drop_cold;
+    int kv, cache_k, cache_v, isa, io, cache_policy, prefetch; /* enums of sluice.h */
+    int thinking;                                              /* -1, 0, 1 as in sluice.h */
+    int thinking_given;                                        /* on the command line */
     int raw, chat, single_turn, ignore_end, special, escape, progress, verbose, quiet, json;
-    int lines, escape_lines, bos, decode, nll, list_meta, list_tensors;
+    int lines, escape_lines, bos, decode, nll, list_meta, list_tensors, make_sums;
     int help, version, list_archs;
 };
 
@@ -53,7 +56,8 @@ enum cli_kind {
     CLI_STOPS,   /* appended to stop[] */
     CLI_INTEGER, /* int64_t, low..high */
     CLI_NUMBER,  /* double, low_f..high_f */
-    CLI_SIZE,    /* uint64_t bytes, low..high; K, M, G, T are powers of 1024 */
+    CLI_SIZE,    /* uint64_t bytes, low..high, or auto; K, M, G, T are powers of 1024 */
+    CLI_STICKY,  /* "D" or "D:N": double, low_f..high_f, and int64_t in sticky_size, low..high */
     CLI_CHOICE,  /* int; one of choices */
 };
 

@@ -11,9 +11,10 @@ static int check_usage(const struct cli_args *args)
 {
     if (args->subject && strcmp(args->subject, "kernels") == 0) return CLI_EXIT_OK;
     if (args->subject)
-        cli_error("bench: found '%s', wanted: sluice bench kernels", args->subject);
+        cli_error("bench: found '%s', wanted: sluice bench kernels, decode or prefill",
+                  args->subject);
     else
-        cli_error("bench needs something to measure: sluice bench kernels");
+        cli_error("bench needs something to measure: sluice bench kernels, decode or prefill");
     return CLI_EXIT_USAGE;
 }
 

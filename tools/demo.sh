@@ -59,5 +59,8 @@ tokens=200
 mode=
 [ -n "$prompt" ] || mode=--raw
 prompt=${prompt:-Once upon a time}
+case "$model" in
+*sluice-demo-q8_0.gguf) echo "demo: add --ram 20M to this line, and experts are read as they are needed:" >&2 ;;
+esac
 echo "demo: build/release/sluice run -m $model -n $tokens $mode -p \"$prompt\"" >&2
 exec build/release/sluice run -m "$model" -n "$tokens" $mode -p "$prompt"

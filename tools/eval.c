@@ -10,12 +10,13 @@
 #include "tools/json_out.h"
 #include "tools/open_model.h"
 #include "tools/out_file.h"
+#include "tools/plan_text.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/streaming.h"
 #include "tools/text.h"
 #include "tools/verbs.h"
 
-#define PIECE_TOKENS 64                 /* most tokens of a piece; the engine's usual chunk */
 #define LOGITS_BYTES ((size_t)16 << 20) /* most memory for logits, at least one row */
 
 struct eval {
@@ -23,6 +24,7 @@ struct eval {
     sluice_model *model;
     sluice_session *session;
     sluice_model_info info;
+    sluice_plan plan;
     struct cli_ids ids, greedy;
     struct cli_out_file logits_file, greedy_file;
     float *logits; /* [piece][n_vocab] */
@@ -89,6 +91,18 @@ static int evaluate(struct eval *eval, const int32_t *ids, size_t n, int wanted)
     return err ? cli_fail(&error) : CLI_EXIT_OK;
 }
 
+/* The next piece at token at, and whether its logits are wanted. Without --logits and --nll only
+ * those of the last token are, so that the pieces before are as large as the engine's chunk. */
+static size_t next_piece(const struct eval *eval, size_t at, int *wanted)
+{
+    const struct cli_args *args = eval->args;
+    size_t left = eval->ids.count - at;
+    *wanted = args->logits || args->nll || (args->greedy && left == 1);
+    size_t most = *wanted ? eval->piece : eval->info.chunk;
+    if (!*wanted && args->greedy) left--; /* the last token comes by itself */
+    return left < most ? left : most;
+}
+
 /* Evaluates the given tokens, piece by piece. The logits of the last one stay in *last_row. */
 static int evaluate_tokens(struct eval *eval, const float **last_row)
 {
@@ -99,8 +113,8 @@ static int evaluate_tokens(struct eval *eval, const float **last_row)
     cli_progress_begin(&progress, "evaluating", "tokens",
                        cli_progress_wanted(args->progress, args->quiet));
     for (size_t at = 0; at < count && code == 0;) {
-        size_t n = count - at < eval->piece ? count - at : eval->piece;
-        int wanted = args->logits || args->nll || (args->greedy && at + n == count);
+        int wanted;
+        size_t n = next_piece(eval, at, &wanted);
         code = evaluate(eval, eval->ids.ids + at, n, wanted);
         if (code) break;
         if (args->logits &&
@@ -162,6 +176,8 @@ static void print_json(const struct eval *eval)
         cli_json_number(root, "perplexity", exp(eval->nll / (double)scored));
     }
     if (args->greedy) cli_json_ids(root, "greedy", eval->greedy.ids, eval->greedy.count);
+    cli_json_experts(root, &stats);
+    cli_json_plan(root, &eval->plan);
     cli_json_integer(root, "budget_peak_bytes", stats.budget_peak_bytes);
     cli_json_known(root, "process_peak_bytes", stats.process_peak_bytes);
     (void)cli_json_finish(root, 0);
@@ -170,11 +186,10 @@ static void print_json(const struct eval *eval)
 static void print_summary(const struct eval *eval)
 {
     size_t scored = eval->ids.count - 1, all = eval->ids.count + eval->greedy.count;
-    char tokens[CLI_TOKENS_TEXT], peak[CLI_SIZE_TEXT] = "unknown";
+    char tokens[CLI_TOKENS_TEXT], peak[CLI_PEAK_TEXT];
     sluice_stats stats = SLUICE_STATS_INIT;
     if (eval->greedy.count) all--; /* the last one is chosen, not evaluated */
     sluice_session_get_stats(eval->session, &stats);
-    if (stats.process_peak_bytes) (void)cli_size_text(peak, stats.process_peak_bytes);
     if (eval->args->json) {
         print_json(eval);
     } else if (eval->args->nll) {
@@ -189,7 +204,9 @@ static void print_summary(const struct eval *eval)
     cli_note("load %.2f s; evaluated %s in %.3f s (%.1f tok/s); peak memory %s",
              (double)eval->info.load_ns / 1e9, cli_tokens_text(tokens, all),
              (double)eval->eval_ns / 1e9,
-             eval->eval_ns ? (double)all * 1e9 / (double)eval->eval_ns : 0.0, peak);
+             eval->eval_ns ? (double)all * 1e9 / (double)eval->eval_ns : 0.0,
+             cli_peak_text(peak, &stats, &eval->info));
+    cli_streaming_note(eval->args, &eval->info, &stats, all);
 }
 
 static int open_all(struct eval *eval)
@@ -197,12 +214,12 @@ static int open_all(struct eval *eval)
     const struct cli_args *args = eval->args;
     sluice_model_info info = SLUICE_MODEL_INFO_INIT;
     sluice_error error;
-    int code = cli_model_open(args, &eval->model);
+    int code = cli_model_open(args, &eval->model, &eval->plan);
     if (code) return code;
     sluice_model_get_info(eval->model, &info);
     eval->info = info;
     size_t row_bytes = info.n_vocab * sizeof(float), rows = LOGITS_BYTES / row_bytes;
-    eval->piece = args->chunk ? (size_t)args->chunk : PIECE_TOKENS;
+    eval->piece = info.chunk;
     if (rows < eval->piece) eval->piece = rows ? rows : 1;
     eval->logits = cli_alloc(eval->piece, row_bytes);
     if (args->logits && cli_out_open(&eval->logits_file, args->logits)) return CLI_EXIT_FAILURE;

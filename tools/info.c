@@ -7,6 +7,7 @@
 
 #include "tools/json_out.h"
 #include "tools/open_model.h"
+#include "tools/plan_text.h"
 #include "tools/report.h"
 #include "tools/text.h"
 #include "tools/verbs.h"
@@ -168,10 +169,37 @@ static void print_types(const struct facts *facts)
                          cli_size_text(size, facts->types[i].bytes));
 }
 
+static void print_slots(const sluice_plan *plan)
+{
+    char slot[CLI_SIZE_TEXT];
+    if (plan->n_experts == 0) return;
+    (void)cli_printf("%-18s %u of %u%s, %s each\n", "    in memory", (unsigned)plan->n_slots,
+                     (unsigned)plan->n_experts,
+                     plan->n_slots < plan->n_experts ? "; the others are read" : "",
+                     cli_size_text(slot, plan->slot_bytes));
+    if (plan->n_slots_full < plan->n_slots)
+        row_number("    whole context", plan->n_slots_full, "in memory");
+}
+
+/* Other sizes of --ram that mean something. */
+static void print_budgets(const sluice_plan *plan)
+{
+    char ram[CLI_RAM_TEXT];
+    if (plan->n_experts) {
+        (void)cli_printf("%-18s %s (%llu bytes)\n", "  all in memory",
+                         cli_ram_text(ram, plan->resident_bytes),
+                         (unsigned long long)plan->resident_bytes);
+        (void)cli_printf("%-18s %s (%u experts, which is one token's)\n", "  hits begin",
+                         cli_ram_text(ram, plan->hits_bytes), (unsigned)plan->n_slots_hits);
+    }
+    (void)cli_printf("%-18s %s (%llu bytes, for a context of %u)\n", "  smallest --ram",
+                     cli_ram_text(ram, plan->minimum_bytes),
+                     (unsigned long long)plan->minimum_bytes, (unsigned)plan->n_ctx_min);
+}
+
 static void print_plan(const struct facts *facts)
 {
     const sluice_plan *plan = &facts->plan;
-    char minimum[CLI_RAM_TEXT];
     if (facts->plan_error[0]) {
         row("memory plan", !facts->arch_known      ? "none, since it cannot be run"
                            : facts->n_tensors == 0 ? "none, since there are no weights"
@@ -179,19 +207,23 @@ static void print_plan(const struct facts *facts)
         return;
     }
     (void)cli_printf("memory plan        for a context of %u tokens\n", (unsigned)plan->n_ctx);
+    if (plan->ram_bytes) row_size("  --ram", plan->ram_bytes);
     row_size("  dense weights", plan->dense_bytes);
     row_size("  experts", plan->expert_bytes);
+    print_slots(plan);
     row_size("  tokenizer", plan->tokenizer_bytes);
-    row_size("  keys and values", plan->kv_bytes);
+    row_size("  keys and values", plan->kv_start_bytes);
+    if (plan->kv_start_bytes < plan->kv_bytes) row_size("    whole context", plan->kv_bytes);
     row_size("    for a token", plan->kv_token_bytes);
     row_size("  scratch", plan->scratch_bytes);
+    row_size("  reading", plan->io_bytes);
     row_size("  process", plan->process_bytes);
     row_size("  together", plan->total_bytes);
-    (void)cli_printf("%-18s %s (%llu bytes, for a context of %u)\n", "  smallest --ram",
-                     cli_ram_text(minimum, plan->minimum_bytes),
-                     (unsigned long long)plan->minimum_bytes, (unsigned)cli_minimum_context(plan));
-    if (facts->args->ram_bytes && plan->total_bytes > facts->args->ram_bytes)
+    print_budgets(plan);
+    if (plan->ram_bytes && plan->ram_bytes < plan->minimum_bytes)
         row("", "does not fit into the given --ram");
+    else if (facts->args->slots && plan->n_slots < plan->n_slots_min)
+        row("", "--slots is fewer than one layer needs");
 }
 
 static void print_meta(const struct facts *facts)
@@ -253,23 +285,12 @@ static void put_lists(struct cli_json *root, const struct facts *facts)
 
 static void put_plan(struct cli_json *root, const struct facts *facts)
 {
-    const sluice_plan *plan = &facts->plan;
     if (facts->plan_error[0]) {
         cli_json_null(root, "memory_plan");
         cli_json_string(root, "memory_plan_error", facts->plan_error);
         return;
     }
-    struct cli_json *json = cli_json_child(root, "memory_plan");
-    cli_json_integer(json, "ctx_size", plan->n_ctx);
-    cli_json_integer(json, "dense_bytes", plan->dense_bytes);
-    cli_json_integer(json, "expert_bytes", plan->expert_bytes);
-    cli_json_integer(json, "tokenizer_bytes", plan->tokenizer_bytes);
-    cli_json_integer(json, "kv_bytes", plan->kv_bytes);
-    cli_json_integer(json, "kv_token_bytes", plan->kv_token_bytes);
-    cli_json_integer(json, "scratch_bytes", plan->scratch_bytes);
-    cli_json_integer(json, "process_bytes", plan->process_bytes);
-    cli_json_integer(json, "total_bytes", plan->total_bytes);
-    cli_json_integer(json, "minimum_bytes", plan->minimum_bytes);
+    cli_json_plan(root, &facts->plan);
 }
 
 static void put_json(const struct facts *facts)

@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "tools/interrupt.h"
+#include "tools/plan_text.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/streaming.h"
 
 static void on_log(void *user, int level, const char *line)
 {
@@ -36,6 +38,15 @@ void cli_model_options(const struct cli_args *args, sluice_options *options)
                       : args->quiet ? SLUICE_LOG_ERROR
                                     : SLUICE_LOG_WARN;
     fresh.chat_template = args->chat_template;
+    fresh.hot_list = args->hot_list;
+    fresh.io = (uint32_t)args->io;
+    fresh.cache_policy = (uint32_t)args->cache_policy;
+    fresh.prefetch = (uint32_t)args->prefetch;
+    fresh.slots = (uint32_t)args->slots;
+    fresh.experts_used = (uint32_t)args->experts_used;
+    fresh.sticky = (float)args->sticky;
+    fresh.sticky_size = (uint32_t)args->sticky_size;
+    fresh.drop_cold = (float)args->drop_cold;
     *options = fresh;
 }
 
@@ -53,77 +64,44 @@ int cli_model_missing(const char *verb)
     return CLI_EXIT_USAGE;
 }
 
-static void print_plan(const sluice_plan *plan, uint64_t ram_bytes)
-{
-    char total[CLI_SIZE_TEXT], ram[CLI_SIZE_TEXT], experts[CLI_SIZE_TEXT], dense[CLI_SIZE_TEXT];
-    char kv[CLI_SIZE_TEXT], other[CLI_SIZE_TEXT], tokens[CLI_TOKENS_TEXT];
-    uint64_t other_bytes = plan->tokenizer_bytes + plan->scratch_bytes + plan->process_bytes;
-    cli_note("memory plan: %s%s%s: experts %s, other weights %s, keys and values %s (%s), "
-             "everything else %s",
-             cli_size_text(total, plan->total_bytes), ram_bytes ? " of --ram " : "",
-             ram_bytes ? cli_size_text(ram, ram_bytes) : "",
-             cli_size_text(experts, plan->expert_bytes), cli_size_text(dense, plan->dense_bytes),
-             cli_size_text(kv, plan->kv_bytes), cli_tokens_text(tokens, plan->n_ctx),
-             cli_size_text(other, other_bytes));
-}
-
-uint32_t cli_minimum_context(const sluice_plan *plan)
-{
-    uint64_t rest = plan->total_bytes - plan->kv_bytes;
-    if (plan->kv_token_bytes == 0 || plan->minimum_bytes < rest) return plan->n_ctx;
-    uint64_t tokens = (plan->minimum_bytes - rest) / plan->kv_token_bytes;
-    return tokens < plan->n_ctx ? (uint32_t)tokens : plan->n_ctx;
-}
-
-int cli_ram_too_small(const struct cli_args *args, const sluice_plan *plan)
-{
-    char ram[CLI_SIZE_TEXT], minimum[CLI_RAM_TEXT], tokens[CLI_TOKENS_TEXT];
-    cli_error("%s does not fit into %s; the smallest budget that works is --ram %s, for a context "
-              "of %s",
-              args->model, cli_size_text(ram, args->ram_bytes),
-              cli_ram_text(minimum, plan->minimum_bytes),
-              cli_tokens_text(tokens, cli_minimum_context(plan)));
-    return CLI_EXIT_FAILURE;
-}
-
 /* Without --ram the system decides what happens where memory ends: it may kill this or another
  * program. */
 static void warn_of_little_memory(const sluice_plan *plan)
 {
     char total[CLI_SIZE_TEXT], now[CLI_SIZE_TEXT];
-    uint64_t available = cli_available_bytes();
-    if (plan->total_bytes <= available) return;
-    cli_note("warning: %s may be needed and %s are available now; --ram SIZE or a smaller -c "
-             "bounds it",
-             cli_size_text(total, plan->total_bytes), cli_size_text(now, available));
+    if (plan->total_bytes <= plan->available_bytes) return;
+    cli_note("warning: %s may be needed and %s are available now; --ram auto or --ram SIZE bounds "
+             "it",
+             cli_size_text(total, plan->total_bytes), cli_size_text(now, plan->available_bytes));
 }
 
 static void print_ready(const sluice_model_info *info)
 {
-    cli_note("%s '%s' ready: template %s, keys and values %s, context %u, %u thread%s, %s",
+    cli_note("%s '%s' ready: template %s, keys and values %s, context %u, %u thread%s, %s%s%s",
              info->arch, info->name, info->chat_template[0] ? info->chat_template : "none",
              cli_kv_name(info->kv), (unsigned)info->n_ctx, (unsigned)info->threads,
-             info->threads == 1 ? "" : "s", info->isa);
+             info->threads == 1 ? "" : "s", info->isa, info->io[0] ? ", " : "", info->io);
     if (info->n_ctx_train && info->n_ctx > info->n_ctx_train)
         cli_note("the context of %u exceeds the %u tokens that the model was trained for; expect "
                  "worse text past them",
                  (unsigned)info->n_ctx, (unsigned)info->n_ctx_train);
 }
 
-int cli_model_open(const struct cli_args *args, sluice_model **model)
+int cli_model_open(const struct cli_args *args, sluice_model **model, sluice_plan *plan)
 {
     sluice_options options;
-    sluice_plan plan = SLUICE_PLAN_INIT;
+    const sluice_plan fresh = SLUICE_PLAN_INIT;
     sluice_model_info info = SLUICE_MODEL_INFO_INIT;
     sluice_error error;
     struct cli_progress progress;
     *model = NULL;
     cli_model_options(args, &options);
-    if (sluice_memory_plan(args->model, &options, &plan, &error)) return cli_fail(&error);
-    if (args->ram_bytes && args->ram_bytes < plan.minimum_bytes)
-        return cli_ram_too_small(args, &plan);
-    if (!args->verbose) print_plan(&plan, args->ram_bytes); /* the engine's log has it in full */
-    if (!args->ram_bytes) warn_of_little_memory(&plan);
+    *plan = fresh;
+    if (sluice_memory_plan(args->model, &options, plan, &error)) return cli_fail(&error);
+    if (cli_plan_check(args, plan)) return CLI_EXIT_FAILURE;
+    if (!args->verbose) cli_plan_note(plan); /* the engine's log has it in full */
+    if (plan->ram_bytes == 0) warn_of_little_memory(plan);
+    options.ram_bytes = plan->ram_bytes; /* auto: what was just printed */
     cli_progress_begin(&progress, "loading", NULL,
                        cli_progress_wanted(args->progress, args->quiet));
     options.progress = on_load;
@@ -165,7 +143,8 @@ struct cli_json *cli_json_model(struct cli_json *root, const struct cli_args *ar
     cli_json_string(settings, "isa", info->isa);
     cli_json_integer(settings, "threads", info->threads);
     cli_json_integer(settings, "ctx_size", info->n_ctx);
-    cli_json_integer(settings, "chunk", (uint64_t)args->chunk);
-    cli_json_integer(settings, "ram_bytes", args->ram_bytes);
+    cli_json_integer(settings, "chunk", info->chunk);
+    cli_json_integer(settings, "ram_bytes", info->ram_bytes);
+    cli_json_streaming_settings(settings, args, info);
     return settings;
 }

@@ -10,20 +10,12 @@
 /* The library's options for these arguments. */
 void cli_model_options(const struct cli_args *args, sluice_options *options);
 
-/* Opens the model with all its weights. Returns an exit code; 0: *model is open. */
-int cli_model_open(const struct cli_args *args, sluice_model **model);
+/* Opens the model with its weights, after printing the plan, which *plan receives. Returns an exit
+ * code; 0: *model is open. */
+int cli_model_open(const struct cli_args *args, sluice_model **model, sluice_plan *plan);
 
 /* Opens its tokenizer only. */
 int cli_vocabulary_open(const struct cli_args *args, sluice_model **model);
-
-/* Bytes that the process can have now; UINT64_MAX: unknown. */
-uint64_t cli_available_bytes(void);
-
-/* The context that a plan's minimum_bytes is for, tokens. */
-uint32_t cli_minimum_context(const sluice_plan *plan);
-
-/* Says that args->ram_bytes is too small for the plan; returns exit code 1. */
-int cli_ram_too_small(const struct cli_args *args, const sluice_plan *plan);
 
 /* "f32", "f16", "q8". */
 const char *cli_kv_name(uint32_t kv);

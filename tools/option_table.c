@@ -8,9 +8,9 @@
 #include "tools/args.h"
 
 #define AT(field) offsetof(struct cli_args, field)
-#define MODELS (CLI_RUN | CLI_EVAL | CLI_INFO | CLI_TOKENIZE)
-#define COMPUTE (CLI_RUN | CLI_EVAL)
-#define PLAN (CLI_RUN | CLI_EVAL | CLI_INFO)
+#define MODELS (CLI_RUN | CLI_EVAL | CLI_INFO | CLI_TOKENIZE | CLI_VERIFY | CLI_BENCH_MODEL)
+#define COMPUTE (CLI_RUN | CLI_EVAL | CLI_BENCH_MODEL)
+#define PLAN (COMPUTE | CLI_INFO)
 
 static const struct cli_choice kv_kinds[] = {
     {"f32", SLUICE_KV_F32},
@@ -23,6 +23,24 @@ static const struct cli_choice isas[] = {
     {"auto", SLUICE_ISA_AUTO},
     {"scalar", SLUICE_ISA_SCALAR},
     {"avx2", SLUICE_ISA_AVX2},
+    {NULL, 0},
+};
+static const struct cli_choice ios[] = {
+    {"auto", SLUICE_IO_AUTO},   {"uring", SLUICE_IO_URING}, {"io_uring", SLUICE_IO_URING},
+    {"pread", SLUICE_IO_PREAD}, {"mmap", SLUICE_IO_MMAP},   {NULL, 0},
+};
+static const struct cli_choice policies[] = {
+    {"recall", SLUICE_CACHE_RECALL},
+    {"two_rate", SLUICE_CACHE_TWO_RATE},
+    {"lru", SLUICE_CACHE_LRU},
+    {"lfu", SLUICE_CACHE_LFU},
+    {"decayed_lfu", SLUICE_CACHE_DECAYED_LFU},
+    {NULL, 0},
+};
+static const struct cli_choice prefetches[] = {
+    {"auto", SLUICE_PREFETCH_AUTO},
+    {"off", SLUICE_PREFETCH_OFF},
+    {"forced", SLUICE_PREFETCH_FORCED},
     {NULL, 0},
 };
 
@@ -98,8 +116,8 @@ static const struct cli_option table[] = {
     {.name = "--special", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(special),
      .set_to = 1, .help = "print control tokens too; with --raw, also read them in the prompt"},
 
-    {.name = "--tokens", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_EVAL,
-     .kind = CLI_TEXT, .offset = AT(tokens),
+    {.name = "--tokens", .aliases = "", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_EVAL | CLI_BENCH_MODEL, .kind = CLI_TEXT, .offset = AT(tokens),
      .help = "token ids, decimal, separated by white space; - is standard input. No BOS is added"},
     {.name = "--logits", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_EVAL,
      .kind = CLI_TEXT, .offset = AT(logits),
@@ -113,11 +131,22 @@ static const struct cli_option table[] = {
     {.name = "--nll", .aliases = "", .verbs = CLI_EVAL, .kind = CLI_FLAG, .offset = AT(nll),
      .set_to = 1, .help = "print the mean negative log-likelihood of the tokens"},
 
+    {.name = "--predict", .aliases = "-n --n-predict", .argument = "N", .unit = "tokens",
+     .fallback = "0", .verbs = CLI_BENCH_MODEL, .kind = CLI_INTEGER, .offset = AT(bench_tokens),
+     .low = 0, .high = 1 << 22,
+     .help = "how many are measured; 0: 200 for decode, 512 for prefill"},
+    {.name = "--warm", .aliases = "", .argument = "N", .unit = "tokens", .fallback = "0",
+     .verbs = CLI_BENCH_MODEL, .kind = CLI_INTEGER, .offset = AT(warm), .low = 0, .high = 1 << 22,
+     .help = "tokens evaluated before those that are measured"},
+
     {.name = "--meta", .aliases = "", .verbs = CLI_INFO, .kind = CLI_FLAG, .offset = AT(list_meta),
      .set_to = 1, .help = "list all metadata"},
     {.name = "--tensors", .aliases = "", .verbs = CLI_INFO, .kind = CLI_FLAG,
      .offset = AT(list_tensors), .set_to = 1, .help = "list all tensors"},
 
+    {.name = "--make-sums", .aliases = "", .verbs = CLI_VERIFY, .kind = CLI_FLAG,
+     .offset = AT(make_sums), .set_to = 1,
+     .help = "where no sums file fits the model, make one instead of failing"},
     {.name = "--lines", .aliases = "", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG, .offset = AT(lines),
      .set_to = 1, .help = "each line by itself, without its line end; one line of output for each"},
     {.name = "--escape", .aliases = "-e", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG,
@@ -133,11 +162,42 @@ static const struct cli_option table[] = {
 
     {.name = "--ram", .aliases = "", .argument = "SIZE", .unit = "bytes", .fallback = "no limit",
      .verbs = PLAN, .kind = CLI_SIZE, .offset = AT(ram_bytes), .low = 1 << 20, .high = INT64_MAX,
-     .help = "memory for the whole process, such as 4G or 512M (powers of 1024); what cannot fit "
-             "is refused"},
+     .help = "memory for the whole process, such as 4G or 512M (powers of 1024); auto: what is "
+             "available less a reserve. Experts that do not fit are read when they are needed; "
+             "what cannot fit is refused"},
+    {.name = "--slots", .aliases = "", .argument = "N", .fallback = "0", .verbs = PLAN,
+     .kind = CLI_INTEGER, .offset = AT(slots), .low = 0, .high = 1 << 19,
+     .help = "experts kept in memory, all layers together; 0: as many as fit into --ram"},
+    {.name = "--io", .aliases = "", .argument = "NAME", .fallback = "auto", .verbs = PLAN,
+     .kind = CLI_CHOICE, .offset = AT(io), .choices = ios,
+     .help = "how experts are read: io_uring or a pool of threads; mmap is there to compare with, "
+             "and outside of --ram"},
+    {.name = "--cache-policy", .aliases = "", .argument = "NAME", .fallback = "recall",
+     .verbs = COMPUTE, .kind = CLI_CHOICE, .offset = AT(cache_policy), .choices = policies,
+     .help = "which expert goes when a slot is wanted"},
+    {.name = "--prefetch", .aliases = "", .argument = "MODE", .fallback = "auto", .verbs = COMPUTE,
+     .kind = CLI_CHOICE, .offset = AT(prefetch), .choices = prefetches,
+     .help = "reading experts ahead on a guess; auto: only while it pays"},
+    {.name = "--hot-list", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = COMPUTE,
+     .kind = CLI_TEXT, .offset = AT(hot_list),
+     .help = "remember the most used experts in FILE, and read them at the start of the next run"},
+    {.name = "--experts-used", .aliases = "", .argument = "N", .fallback = "0", .verbs = PLAN,
+     .kind = CLI_INTEGER, .offset = AT(experts_used), .low = 0, .high = 64,
+     .help = "lossy: use at most N experts a token and layer; 0: as many as the model says"},
+    {.name = "--sticky", .aliases = "", .argument = "D[:N]", .fallback = "0", .verbs = PLAN,
+     .kind = CLI_STICKY, .offset = AT(sticky), .low = 0, .high = 1024, .low_f = 0, .high_f = 1,
+     .help = "lossy: prefer, by D of the router's range, the N experts a layer that the text has "
+             "used most of late (without N a quarter of them); the answer depends on the text "
+             "alone; 0: off"},
+    {.name = "--drop-cold", .aliases = "", .argument = "F", .fallback = "0", .verbs = COMPUTE,
+     .kind = CLI_NUMBER, .offset = AT(drop_cold), .low_f = 0, .high_f = 1,
+     .help = "lossy: leave out an expert that is not in memory where its weight is below F of an "
+             "equal share; the answer then depends on what is cached; 0: off"},
     {.name = "--ctx-size", .aliases = "-c --ctx --n-ctx", .argument = "N", .unit = "tokens",
      .fallback = "0", .verbs = PLAN, .kind = CLI_INTEGER, .offset = AT(ctx_size), .low = -1,
-     .high = 1 << 22, .help = "context; 0 or -1: the model's own, or what fits into --ram"},
+     .high = 1 << 22,
+     .help = "context; 0 or -1: the model's own (at most 4096 where experts do not fit into "
+             "memory), or what fits into --ram"},
     {.name = "--kv", .aliases = "", .argument = "KIND", .fallback = "q8", .verbs = PLAN,
      .kind = CLI_CHOICE, .offset = AT(kv), .choices = kv_kinds,
      .help = "how keys and values are kept"},
@@ -161,7 +221,7 @@ static const struct cli_option table[] = {
 
     {.name = "--json", .aliases = "", .verbs = CLI_EVERY, .kind = CLI_FLAG, .offset = AT(json),
      .set_to = 1, .help = "print the result as JSON (docs/JSON.md)"},
-    {.name = "--progress", .aliases = "", .verbs = COMPUTE, .kind = CLI_FLAG,
+    {.name = "--progress", .aliases = "", .verbs = COMPUTE | CLI_VERIFY, .kind = CLI_FLAG,
      .offset = AT(progress), .set_to = 1,
      .help = "show progress also where standard error is not a terminal"},
     {.name = "--verbose", .aliases = "-v", .verbs = CLI_EVERY, .kind = CLI_FLAG,
@@ -218,8 +278,12 @@ const char *cli_option_range(const struct cli_option *option, char *text)
     case CLI_NUMBER:
         (void)snprintf(text, CLI_RANGE_TEXT, "%g to %g", option->low_f, option->high_f);
         break;
+    case CLI_STICKY:
+        (void)snprintf(text, CLI_RANGE_TEXT, "D %g to %g, N 1 to %lld", option->low_f,
+                       option->high_f, (long long)option->high);
+        break;
     case CLI_SIZE:
-        (void)snprintf(text, CLI_RANGE_TEXT, "at least 1M");
+        (void)snprintf(text, CLI_RANGE_TEXT, "at least 1M, or auto");
         break;
     case CLI_CHOICE:
         for (const struct cli_choice *c = option->choices; c->word; c++) {

@@ -34,20 +34,31 @@ void cli_progress_begin(struct cli_progress *progress, const char *what, const c
 void cli_progress_step(struct cli_progress *progress, uint64_t done, uint64_t total)
 {
     char line[160], done_text[CLI_SIZE_TEXT], total_text[CLI_SIZE_TEXT];
-    uint64_t now = cli_now_ns();
-    uint64_t pause = progress->in_place ? REWRITE_NS : LINE_NS;
-    if (!progress->enabled || total == 0 || now - progress->begin_ns < PATIENCE_NS) return;
-    if (progress->shown && now - progress->last_ns < pause) return;
-    progress->shown = 1;
-    progress->last_ns = now;
+    if (total == 0 || !cli_progress_due(progress)) return;
     unsigned percent = (unsigned)((double)done / (double)total * 100);
     if (progress->unit)
-        (void)snprintf(line, sizeof line, "%s: %u %%, %llu of %llu %s", progress->what, percent,
+        (void)snprintf(line, sizeof line, "%u %%, %llu of %llu %s", percent,
                        (unsigned long long)done, (unsigned long long)total, progress->unit);
     else
-        (void)snprintf(line, sizeof line, "%s: %u %%, %s of %s", progress->what, percent,
+        (void)snprintf(line, sizeof line, "%u %%, %s of %s", percent,
                        cli_size_text(done_text, done), cli_size_text(total_text, total));
-    (void)fprintf(stderr, progress->in_place ? "\r\033[Ksluice: %s" : "sluice: %s\n", line);
+    cli_progress_say(progress, line);
+}
+
+int cli_progress_due(const struct cli_progress *progress)
+{
+    uint64_t now = cli_now_ns();
+    uint64_t pause = progress->in_place ? REWRITE_NS : LINE_NS;
+    if (!progress->enabled || now - progress->begin_ns < PATIENCE_NS) return 0;
+    return !progress->shown || now - progress->last_ns >= pause;
+}
+
+void cli_progress_say(struct cli_progress *progress, const char *text)
+{
+    progress->shown = 1;
+    progress->last_ns = cli_now_ns();
+    (void)fprintf(stderr, progress->in_place ? "\r\033[Ksluice: %s: %s" : "sluice: %s: %s\n",
+                  progress->what, text);
     (void)fflush(stderr);
 }
 

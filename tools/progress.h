@@ -16,6 +16,9 @@ struct cli_progress {
 void cli_progress_begin(struct cli_progress *progress, const char *what, const char *unit,
                         int enabled);
 void cli_progress_step(struct cli_progress *progress, uint64_t done, uint64_t total);
+/* A line of one's own in its place, and whether it is time for one. */
+int cli_progress_due(const struct cli_progress *progress);
+void cli_progress_say(struct cli_progress *progress, const char *text);
 void cli_progress_end(struct cli_progress *progress);
 /* Whether progress is to be shown at all. */
 int cli_progress_wanted(int forced, int quiet);

@@ -12,7 +12,9 @@
 #include "tools/interrupt.h"
 #include "tools/json_out.h"
 #include "tools/open_model.h"
+#include "tools/plan_text.h"
 #include "tools/report.h"
+#include "tools/streaming.h"
 #include "tools/verbs.h"
 
 /* Decodes escapes where they stand: argv and the environment are ours to change. */
@@ -162,6 +164,16 @@ static void put_json(const struct cli_talk *talk, const struct cli_answer *answe
     else
         cli_json_null(root, "first_token_ms");
     cli_json_number(root, "decode_ms", (double)r->decode_ns / 1e6);
+    cli_json_integer(root, "prompt_read_bytes", r->prompt_read_bytes);
+    cli_json_number(root, "prompt_stall_ms", (double)r->prompt_stall_ns / 1e6);
+    cli_json_integer(root, "decode_read_bytes", r->decode_read_bytes);
+    cli_json_number(root, "decode_stall_ms", (double)r->decode_stall_ns / 1e6);
+    if (r->decode_uses)
+        cli_json_number(root, "decode_hit_rate", cli_share(r->decode_hits, r->decode_uses));
+    else
+        cli_json_null(root, "decode_hit_rate");
+    cli_json_experts(root, &stats);
+    cli_json_plan(root, &talk->plan);
     cli_json_integer(root, "budget_peak_bytes", stats.budget_peak_bytes);
     cli_json_known(root, "process_peak_bytes", stats.process_peak_bytes);
     (void)cli_json_finish(root, 0);

@@ -29,9 +29,17 @@ static const struct cli_verb_entry verbs[] = {
      "-m FILE [--decode] [options] < TEXT",
      "Text is taken byte for byte from standard input, a final line end included, and its ids are\n"
      "printed on one line. With --lines each line is a text by itself.\n"},
-    {"bench", CLI_BENCH, cli_bench, "measure this machine", "kernels [options]",
-     "kernels: speed of each weight type and instruction set, one thread, from cache and "
-     "memory.\n"},
+    {"verify", CLI_VERIFY, cli_verify, "compare a model with its checksums, or make them",
+     "-m FILE [--make-sums] [options]",
+     "A GGUF carries no checksums. --make-sums writes FILE.sums once, while the model is known\n"
+     "to be whole; from then on whatever is read of the model is compared, by run too, and\n"
+     "verify reads all of it. A sums file that fits the model is checked, never replaced.\n"},
+    {"bench", CLI_BENCH | CLI_BENCH_MODEL, cli_bench, "measure this machine",
+     "kernels [options] | decode -m FILE [options] | prefill -m FILE [options]",
+     "kernels: speed of each weight type and instruction set, one thread, from cache and memory.\n"
+     "decode: a model's tokens, one by one; what is read for them, and how much of it is waited "
+     "for.\n"
+     "prefill: one prompt. With --warm N, N tokens are decoded before and after it.\n"},
 };
 
 const struct cli_verb_entry *cli_verb_at(size_t index)
@@ -61,6 +69,8 @@ static const char *verb_advice(const char *name)
         {"server", "there is no server yet"},
         {"perplexity", "use sluice eval --nll"},
         {"ppl", "use sluice eval --nll"},
+        {"check", "use sluice verify"},
+        {"checksum", "use sluice verify --make-sums"},
         {"detokenize", "use sluice tokenize --decode"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
@@ -114,11 +124,29 @@ static int print_archs(int json)
     return CLI_EXIT_OK;
 }
 
+/* What the first word after `bench` asks for: measuring a model takes other options. */
+static int is_bench_of_model(const struct cli_verb_entry *verb, int argc, char **argv)
+{
+    return verb->run == cli_bench && argc > 0 &&
+           (strcmp(argv[0], "decode") == 0 || strcmp(argv[0], "prefill") == 0);
+}
+
 static int run_verb(const struct cli_verb_entry *verb, int argc, char **argv)
 {
     struct cli_args args;
+    int (*run)(const struct cli_args *args) = verb->run;
+    unsigned mask = verb->verb & ~(unsigned)CLI_BENCH_MODEL;
+    const char *subject = NULL;
+    if (is_bench_of_model(verb, argc, argv)) {
+        run = cli_bench_model;
+        mask = CLI_BENCH_MODEL;
+        subject = argv[0];
+        argc--;
+        argv++;
+    }
     cli_args_init(&args);
-    if (cli_args_parse(&args, verb->verb, argc, argv)) return CLI_EXIT_USAGE;
+    if (cli_args_parse(&args, mask, argc, argv)) return CLI_EXIT_USAGE;
+    if (subject) args.subject = subject;
     if (args.help) {
         cli_help_verb(verb);
         return CLI_EXIT_OK;
@@ -128,7 +156,7 @@ static int run_verb(const struct cli_verb_entry *verb, int argc, char **argv)
     cli_report_init(args.quiet);
     for (size_t i = 0; i < CLI_REMARKS_MAX && args.remarks[i].option; i++)
         cli_note("%s: %s", args.remarks[i].option, args.remarks[i].text);
-    return verb->run(&args);
+    return run(&args);
 }
 
 static int help(const char *topic)
@@ -155,7 +183,7 @@ static int choose(int argc, char **argv)
     if (argc < 2) {
         cli_error(
             "usage: sluice run -m FILE.gguf -p TEXT; the verbs are run, eval, info, tokenize, "
-            "bench, help; see 'sluice --help'");
+            "verify, bench, help; see 'sluice --help'");
         return CLI_EXIT_USAGE;
     }
     const char *word = argv[1];

@@ -8,7 +8,9 @@ int cli_run(const struct cli_args *args);
 int cli_eval(const struct cli_args *args);
 int cli_info(const struct cli_args *args);
 int cli_tokenize(const struct cli_args *args);
+int cli_verify(const struct cli_args *args);
 int cli_bench(const struct cli_args *args);
+int cli_bench_model(const struct cli_args *args); /* subject: decode or prefill */
 
 struct cli_verb_entry {
     const char *name;

@@ -17,6 +17,12 @@ sluice_err sl_ids_push(struct sl_ids *l, int32_t id)
     return SLUICE_OK;
 }
 
+sluice_err sl_ids_reserve(struct sl_ids *l, uint64_t n)
+{
+    if (n <= l->capacity) return SLUICE_OK;
+    return sl_grow(l->budget, &l->ids, &l->capacity, n + 64, sizeof *l->ids);
+}
+
 void sl_ids_deinit(struct sl_ids *l)
 {
     sl_free(l->ids);

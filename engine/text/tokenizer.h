@@ -24,6 +24,8 @@ struct sl_ids {
     uint64_t count, capacity;
 };
 SL_MUST_CHECK sluice_err sl_ids_push(struct sl_ids *l, int32_t id);
+/* Room for n ids in all. */
+SL_MUST_CHECK sluice_err sl_ids_reserve(struct sl_ids *l, uint64_t n);
 void sl_ids_deinit(struct sl_ids *l);
 
 /* Builds the tokenizer; copies what it needs from v. Errors: SLUICE_E_UNSUPPORTED (model or

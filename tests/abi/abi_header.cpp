@@ -8,3 +8,4 @@ sluice_tensor abi_cxx_tensor = SLUICE_TENSOR_INIT;
 sluice_generate_options abi_cxx_generate = SLUICE_GENERATE_INIT;
 sluice_result abi_cxx_result = SLUICE_RESULT_INIT;
 sluice_stats abi_cxx_stats = SLUICE_STATS_INIT;
+sluice_layer_stats abi_cxx_layer_stats = SLUICE_LAYER_STATS_INIT;

@@ -67,6 +67,8 @@ def undocumented_keys():
                sluice('tokenize', MODEL, '-p', 'hi', '--json'),
                sluice('tokenize', MODEL, '-p', '5', '--decode', '--json'),
                sluice('--list-archs', '--json'),
+               sluice('bench', 'decode', '-m', MODEL, '-n', '4', '--json'),
+               sluice('bench', 'prefill', '-m', MODEL, '-n', '4', '--json'),
                sluice('bench', 'kernels', '--json')]
     for row in json.loads(outputs[-1])['kernels']:
         if not row['bit_equal'] or row['weights_per_s'] <= 0:

@@ -371,7 +371,7 @@ static void test_session__every_allocation_fails_in_turn__clean_error_then_works
     (void)state;
     sluice_model *m = open_model(MODEL, 1, 4);
     uint64_t before = sl_budget_used(&m->budget);
-    int n = 0;
+    int n = 0, mended = 0;
     for (;; n++) {
         assert_true(n < 2000);
         sluice_session *s = NULL;
@@ -388,17 +388,18 @@ static void test_session__every_allocation_fails_in_turn__clean_error_then_works
             err = sluice_generate(s, prompt, N_PROMPT, &o, NULL, &e);
             bool met = m->budget.fail_after < 0; /* a met fault leaves -1 */
             m->budget.fail_after = -1;
-            if (met) {
-                assert_int_not_equal(err, SLUICE_OK);
+            if (met) { /* KV cache and list of ids try again once slots have made room */
+                mended += err == SLUICE_OK;
                 assert_int_equal(sluice_generate(s, prompt, N_PROMPT, &o, NULL, &e), SLUICE_OK);
             }
             sluice_session_close(s);
             if (!met) break;
         }
-        assert_true(err == SLUICE_E_NOMEM || err == SLUICE_E_BUDGET);
+        assert_true(err == SLUICE_OK || err == SLUICE_E_NOMEM || err == SLUICE_E_BUDGET);
+        assert_int_equal(sluice_model_trim(m, SLUICE_TRIM_RESTORE, &e), SLUICE_OK);
         assert_int_equal(sl_budget_used(&m->budget), before);
     }
-    assert_true(n > 8);
+    assert_true(n > 8 && mended <= 2);
     m->budget.fail_after = -1;
     assert_int_equal(sl_budget_used(&m->budget), before);
     sluice_model_close(m);

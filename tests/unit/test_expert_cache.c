@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "expert_cache/expert_cache.h"
+#include "tests/support/recall_model.h"
 
 #define LAYERS 5
 #define EXPERTS 12
@@ -44,6 +45,7 @@ struct model {
     uint64_t visits[LAYERS], clock, stamp;
     uint32_t visiting, now_turn;
     uint64_t evictions, hits, uses;
+    struct recall_model recall;
 };
 
 struct model_victim {
@@ -53,6 +55,13 @@ struct model_victim {
 };
 
 static uint32_t all_parts(uint32_t l) { return (1u << shape[l].n_parts) - 1; }
+
+static double model_score(const struct model *m, uint32_t l, uint32_t x)
+{
+    double s = m->policy->score(&m->x[l][x].heat, m->visits[l]);
+    if (m->policy->recall_weight == 0) return s;
+    return s + m->policy->recall_weight * recall_model_follows(&m->recall, l, x);
+}
 
 static double model_wait(const struct model *m, uint32_t l)
 {
@@ -74,7 +83,7 @@ static struct model_victim model_lowest(const struct model *m, uint32_t l, bool 
     for (uint32_t x = 0; x < shape[l].n_experts; x++) {
         const struct model_expert *e = &m->x[l][x];
         if (!model_evictable(m, l, x) || (e->protected_until > m->clock) != is_protected) continue;
-        double s = m->policy->score(&e->heat, m->visits[l]);
+        double s = model_score(m, l, x);
         if (v.expert != SL_EC_NONE &&
             (s > v.score || (s == v.score && e->heat.last_use >= v.last_use)))
             continue;
@@ -119,7 +128,7 @@ static bool model_hotter(const struct model *m, uint32_t l, uint32_t x,
                          const struct model_victim *v)
 {
     const struct sl_ec_heat *h = &m->x[l][x].heat;
-    double s = m->policy->score(h, m->visits[l]) - model_wait(m, l);
+    double s = model_score(m, l, x) - model_wait(m, l);
     if (v->expert == SL_EC_NONE) return false;
     if (s != v->score) return s > v->score;
     if (h->last_use != v->last_use) return h->last_use > v->last_use;
@@ -199,7 +208,14 @@ static void play_visit(struct game *g)
         m->uses++;
         m->hits += e->slot != SL_EC_NONE && e->parts == all_parts(l);
     }
+    if (shape[l].n_experts > 0) recall_model_visit(&m->recall, l, chosen, n);
     sl_ec_visit(g->c, l, chosen, n);
+}
+
+static void play_visit_over(struct game *g)
+{
+    sl_ec_visit_over(g->c);
+    g->m.visiting = SL_EC_NONE;
 }
 
 static void play_reserve(struct game *g)
@@ -368,9 +384,9 @@ static void close_shape(struct game *g)
 static void play(const struct sl_ec_policy *policy, uint32_t seed, uint32_t rounds)
 {
     static void (*const moves[])(struct game *) = {
-        play_visit,   play_visit,   play_reserve, play_reserve, play_reserve,
-        play_arrived, play_arrived, play_arrived, play_arrived, play_acquire,
-        play_release, play_release, play_protect, play_service};
+        play_visit,   play_visit_over, play_visit,   play_reserve, play_reserve,
+        play_reserve, play_arrived,    play_arrived, play_arrived, play_arrived,
+        play_acquire, play_release,    play_release, play_protect, play_service};
     static struct game g;
     open_shape(&g, policy);
     g.seed = seed;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -371,6 +372,45 @@ static void test_read__more_than_one_gigabyte__split_without_gaps(void **state)
     sl_region_deinit(&r);
 }
 
+/* Pages of the file in the page cache; -1: the system does not tell. */
+static int cached_pages(void)
+{
+    unsigned char in[64];
+    int n = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    size_t pages = (DATA_BYTES + (size_t)sysconf(_SC_PAGESIZE) - 1) / (size_t)sysconf(_SC_PAGESIZE);
+    void *map = mmap(NULL, DATA_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+    assert_true(map != MAP_FAILED && pages <= sizeof in);
+    if (mincore(map, DATA_BYTES, in) != 0) n = -1;
+    for (size_t i = 0; i < pages && n >= 0; i++) n += in[i] & 1;
+    munmap(map, DATA_BYTES);
+    close(fd);
+    return n;
+}
+
+static void test_drop_cache__any_range__gone_and_still_readable(void **state)
+{
+    (void)state;
+    unsigned char buf[DATA_BYTES];
+    struct sl_file *f = open_data();
+    int fd = open(path, O_RDWR | O_CLOEXEC);
+    assert_int_equal(fsync(fd), 0); /* dirty pages stay */
+    close(fd);
+    assert_int_equal(sl_file_read_at(f, 0, buf, DATA_BYTES, NULL), SLUICE_OK);
+    int before = cached_pages();
+    sl_file_drop_cache(f, 5000, 1); /* in the middle of the second page */
+    int middle = cached_pages();
+    sl_file_drop_cache(f, 0, 0);
+    int after = cached_pages();
+    assert_true(middle <= before && after <= middle); /* on tmpfs they stay */
+    sl_file_drop_cache(f, 0, UINT64_MAX);
+    sl_file_drop_cache(f, UINT64_MAX, 5);
+    sl_file_drop_cache(f, INT64_MAX, INT64_MAX);
+    assert_int_equal(sl_file_read_at(f, 0, buf, DATA_BYTES, NULL), SLUICE_OK);
+    assert_memory_equal(buf, data, DATA_BYTES);
+    sl_file_close(f);
+    printf("pages in the cache: %d, %d, %d\n", before, middle, after);
+}
+
 #define IN_A_FOLDER(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
 
 int main(void)
@@ -393,6 +433,7 @@ int main(void)
         IN_A_FOLDER(test_read__device_gone__reported_and_next_read_works),
         IN_A_FOLDER(test_check__untouched__ok),
         IN_A_FOLDER(test_check__rewritten_replaced_or_removed__changed),
+        IN_A_FOLDER(test_drop_cache__any_range__gone_and_still_readable),
         IN_A_FOLDER(test_read__more_than_one_gigabyte__split_without_gaps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -157,6 +157,63 @@ static void test_reap__min_and_max__are_kept(void **state)
     everywhere(check_reap);
 }
 
+/* Awaits random requests among many, parked ones among them, with reaps in between. */
+static void check_wait(struct rig *g)
+{
+    const uint32_t n = 60;
+    for (uint32_t i = 0; i < n; i++)
+        rig_add(g, i * 50000, 1 + random_below(50000), i % 3 == 0 ? SL_IO_LOW : SL_IO_DEMAND);
+    rig_submit(g, 0, n);
+    sl_io_wait(g->io, NULL, 0);
+    while (sl_io_outstanding(g->io) > 0) {
+        struct sl_io_request *wanted[8], *out[3];
+        uint32_t k = 0, before = sl_io_outstanding(g->io);
+        uint32_t most = 1 + random_below(8);
+        for (uint32_t i = random_below(n); i < n && k < most; i += 1 + random_below(5))
+            if (g->times[i] == 0) wanted[k++] = &g->requests[i];
+        sl_io_wait(g->io, wanted, k);
+        assert_int_equal(sl_io_outstanding(g->io), before - k);
+        for (uint32_t i = 0; i < k; i++) {
+            uint32_t index = (uint32_t)(wanted[i] - g->requests);
+            g->times[index]++;
+            check_whole(g, index);
+        }
+        uint32_t min = random_below(3);
+        uint32_t reaped = sl_io_reap(g->io, out, 3, min);
+        assert_true(reaped >= (min < before - k ? min : before - k));
+        for (uint32_t i = 0; i < reaped; i++) g->times[out[i] - g->requests]++;
+    }
+    for (uint32_t i = 0; i < n; i++) check_whole(g, i);
+}
+
+static void test_wait__for_some_of_many__those_and_no_other_are_taken(void **state)
+{
+    (void)state;
+    everywhere(check_wait);
+}
+
+/* What was parked may be cancelled (too late) or drained like any other. */
+static void check_wait_and_drain(struct rig *g)
+{
+    for (uint32_t i = 0; i < 20; i++) rig_add(g, i * 100, 100, SL_IO_DEMAND);
+    rig_submit(g, 0, 20);
+    struct sl_io_request *last = &g->requests[19];
+    sl_io_wait(g->io, &last, 1);
+    assert_int_equal(last->code, SLUICE_OK);
+    for (uint32_t i = 0; i < 19; i++) (void)sl_io_cancel(g->io, &g->requests[i]);
+    for (uint32_t i = 0; i < 19; i++) (void)sl_io_promote(g->io, &g->requests[i]);
+    sl_io_drain(g->io);
+    assert_int_equal(sl_io_outstanding(g->io), 0);
+    for (uint32_t i = 0; i < 20; i++)
+        if (g->requests[i].code == SLUICE_OK) assert_true(holds_data(&g->requests[i]));
+}
+
+static void test_wait__drained_afterwards__none_left(void **state)
+{
+    (void)state;
+    everywhere(check_wait_and_drain);
+}
+
 /* ---- priorities, cancelling ---------------------------------------------------------------- */
 
 /* Position in order of the request with that index. */
@@ -344,6 +401,8 @@ int main(void)
         cmocka_unit_test(test_reads__past_the_end__truncated_and_said_where),
         cmocka_unit_test(test_submit__one_request_breaks_a_rule__none_is_taken),
         cmocka_unit_test(test_reap__min_and_max__are_kept),
+        cmocka_unit_test(test_wait__for_some_of_many__those_and_no_other_are_taken),
+        cmocka_unit_test(test_wait__drained_afterwards__none_left),
         cmocka_unit_test(test_priority__demand_after_many_low__does_not_wait_for_them),
         cmocka_unit_test(test_priority__one_low_at_once__the_other_lanes_are_for_demand),
         cmocka_unit_test(test_cancel__waiting_low_priority_reads__come_back_once_as_cancelled),

@@ -209,6 +209,21 @@ static void test_arena__large_piece__own_chunk_and_the_open_one_goes_on(void **s
     sl_arena_deinit(&a);
 }
 
+static void test_arena__chunk_of_the_sum_of_its_pieces__charged_exactly(void **state)
+{
+    (void)state;
+    struct sl_budget b = unlimited();
+    struct sl_arena a;
+    uint64_t sum =
+        sl_arena_piece_bytes(3, 7) + sl_arena_piece_bytes(0, 8) + sl_arena_piece_bytes(64, 1);
+    sl_arena_init(&a, &b, sum);
+    assert_non_null(sl_arena_alloc(&a, 3, 7));
+    assert_non_null(sl_arena_alloc(&a, 0, 8));
+    assert_non_null(sl_arena_alloc(&a, 64, 1));
+    assert_int_equal(used(&b), sum + SL_ARENA_CHUNK_OVERHEAD_BYTES);
+    sl_arena_deinit(&a);
+}
+
 static void test_arena__overflow_or_budget__null_and_usable(void **state)
 {
     (void)state;
@@ -296,6 +311,34 @@ static void test_region__budget_too_small__committed_part_kept(void **state)
     assert_int_equal(used(&b), 0);
 }
 
+static void test_region__discard_and_refill__given_back_and_charged_again(void **state)
+{
+    (void)state;
+    struct sl_budget b;
+    struct sl_region r;
+    uint64_t page = sl_page_bytes();
+    sl_budget_init(&b, 5 * page);
+    assert_int_equal(sl_region_reserve(&r, &b, 5 * page), SLUICE_OK);
+    assert_int_equal(sl_region_commit(&r, 5 * page), SLUICE_OK);
+    sl_region_prefer_huge(&r);
+    memset(r.base, 9, 5 * page);
+    assert_int_equal(r.base[4 * page], 9);
+    sl_region_discard(&r, page, 2 * page);
+    assert_int_equal(used(&b), 3 * page);
+    assert_int_equal(r.base[page - 1], 9);
+    assert_int_equal(r.base[3 * page], 9);
+    assert_int_equal(sl_budget_charge(&b, page), SLUICE_OK);
+    assert_int_equal(sl_region_refill(&r, page, 2 * page), SLUICE_E_BUDGET);
+    assert_int_equal(sl_region_refill(&r, 2 * page, page), SLUICE_OK);
+    assert_true(is_zero(r.base + page, 2 * page));
+    assert_int_equal(used(&b), 5 * page);
+    sl_budget_release(&b, page);
+    assert_int_equal(sl_region_refill(&r, page, page), SLUICE_OK);
+    sl_region_discard(&r, 0, page);
+    sl_region_deinit(&r);
+    assert_int_equal(used(&b), 0);
+}
+
 static void test_region__impossible_size__refused(void **state)
 {
     (void)state;
@@ -336,12 +379,14 @@ int main(void)
         cmocka_unit_test(test_grow__refused__block_and_capacity_kept),
         cmocka_unit_test(test_arena__many_pieces__zeroed_aligned_apart),
         cmocka_unit_test(test_arena__large_piece__own_chunk_and_the_open_one_goes_on),
+        cmocka_unit_test(test_arena__chunk_of_the_sum_of_its_pieces__charged_exactly),
         cmocka_unit_test(test_arena__overflow_or_budget__null_and_usable),
 #ifdef SL_ASAN
         cmocka_unit_test(test_asan__bytes_around_pieces__poisoned),
 #endif
         cmocka_unit_test(test_region__commit_and_decommit__charged_zeroed_given_back),
         cmocka_unit_test(test_region__budget_too_small__committed_part_kept),
+        cmocka_unit_test(test_region__discard_and_refill__given_back_and_charged_again),
         cmocka_unit_test(test_region__impossible_size__refused),
         cmocka_unit_test(test_peak_rss__after_touching_memory__at_least_that),
     };

@@ -12,6 +12,7 @@
 
 #include "base/mathfn.h"
 #include "expert_cache/expert_cache.h"
+#include "tests/support/recall_model.h"
 
 #define LAYERS 4
 #define EXPERTS 12
@@ -26,6 +27,7 @@ struct history {
     uint32_t visits[LAYERS];
     uint64_t stamp;
     uint32_t now; /* layer of the visit under way */
+    struct recall_model recall;
 };
 
 typedef double score_fn(const struct history *h, uint32_t l, uint32_t x);
@@ -39,11 +41,22 @@ static double count(const struct history *h, uint32_t l, uint32_t x, double half
     return sum;
 }
 
-static double by_two_rates(const struct history *h, uint32_t l, uint32_t x)
+/* Layers until the turn of this one, as a share of all. */
+static double distance(const struct history *h, uint32_t l)
 {
     uint32_t d = (l + LAYERS - h->now) % LAYERS;
-    if (d == 0) d = LAYERS;
-    return 8 * count(h, l, x, 1) + count(h, l, x, 32) - 3.0 * d / LAYERS;
+    return (d == 0 ? LAYERS : d) / (double)LAYERS;
+}
+
+static double by_two_rates(const struct history *h, uint32_t l, uint32_t x)
+{
+    return 8 * count(h, l, x, 1) + count(h, l, x, 32) - 3 * distance(h, l);
+}
+
+static double by_recall(const struct history *h, uint32_t l, uint32_t x)
+{
+    double own = 6 * count(h, l, x, 1) + count(h, l, x, 16) - 3 * distance(h, l);
+    return own + 48 * recall_model_follows(&h->recall, l, x);
 }
 
 static double by_last_use(const struct history *h, uint32_t l, uint32_t x)
@@ -135,6 +148,7 @@ static void check_policy(const struct sl_ec_policy *policy, score_fn *score)
                 h->last[h->now][chosen[i]] = ++h->stamp;
             }
             h->visits[h->now]++;
+            recall_model_visit(&h->recall, h->now, chosen, TOP_K);
             sl_ec_visit(c, h->now, chosen, TOP_K);
             bring_in(h, c, score, chosen);
         }
@@ -144,6 +158,12 @@ static void check_policy(const struct sl_ec_policy *policy, score_fn *score)
     free(h);
     sl_ec_close(c);
     assert_int_equal(sl_budget_used(&budget), 0);
+}
+
+static void test_recall__random_visits__evicts_as_defined(void **state)
+{
+    (void)state;
+    check_policy(&sl_ec_policy_recall, by_recall);
 }
 
 static void test_two_rate__random_visits__evicts_as_defined(void **state)
@@ -170,6 +190,27 @@ static void test_decayed_lfu__random_visits__evicts_as_defined(void **state)
     check_policy(&sl_ec_policy_decayed_lfu, by_decayed_count);
 }
 
+static uint64_t books_bytes(const struct sl_ec_policy *policy, uint32_t n_slots)
+{
+    struct sl_ec_layer layers[LAYERS];
+    for (int l = 0; l < LAYERS; l++) layers[l] = (struct sl_ec_layer){EXPERTS, TOP_K, 1, 0};
+    struct sl_ec_config config = {layers, LAYERS, {n_slots}, 1, policy};
+    return sl_ec_bytes(&config);
+}
+
+/* What recall remembers costs memory, and nothing where nobody is ever evicted. */
+static void test_recall__memory__is_counted_where_it_is_needed(void **state)
+{
+    (void)state;
+    uint64_t past = 2 * 256 * TOP_K * LAYERS, alike = 8 * 256 * LAYERS;
+    uint64_t two_rate = books_bytes(&sl_ec_policy_two_rate, SLOTS);
+    assert_true(books_bytes(&sl_ec_policy_recall, SLOTS) >= two_rate + past + alike);
+    uint32_t all = LAYERS * EXPERTS;
+    assert_int_equal(books_bytes(&sl_ec_policy_recall, all),
+                     books_bytes(&sl_ec_policy_two_rate, all));
+    assert_int_equal(books_bytes(NULL, SLOTS), books_bytes(&sl_ec_policy_recall, SLOTS));
+}
+
 static void test_decay__every_half_life__is_the_power(void **state)
 {
     (void)state;
@@ -189,11 +230,11 @@ static void test_decay__every_half_life__is_the_power(void **state)
 static void test_policy_find__every_name__is_the_policy(void **state)
 {
     (void)state;
-    assert_ptr_equal(sl_ec_policy_at(0), &sl_ec_policy_two_rate);
+    assert_ptr_equal(sl_ec_policy_at(0), &sl_ec_policy_recall);
     uint32_t n = 0;
     for (const struct sl_ec_policy *p; (p = sl_ec_policy_at(n)) != NULL; n++)
         assert_ptr_equal(sl_ec_policy_find(p->name), p);
-    assert_int_equal(n, 4);
+    assert_int_equal(n, 5);
     assert_null(sl_ec_policy_find("lr"));
     assert_null(sl_ec_policy_find(""));
 }
@@ -201,10 +242,12 @@ static void test_policy_find__every_name__is_the_policy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_recall__random_visits__evicts_as_defined),
         cmocka_unit_test(test_two_rate__random_visits__evicts_as_defined),
         cmocka_unit_test(test_lru__random_visits__evicts_as_defined),
         cmocka_unit_test(test_lfu__random_visits__evicts_as_defined),
         cmocka_unit_test(test_decayed_lfu__random_visits__evicts_as_defined),
+        cmocka_unit_test(test_recall__memory__is_counted_where_it_is_needed),
         cmocka_unit_test(test_decay__every_half_life__is_the_power),
         cmocka_unit_test(test_policy_find__every_name__is_the_policy),
     };

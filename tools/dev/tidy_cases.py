@@ -12,6 +12,8 @@ CLEAN = {
     "io/file.c": HEAD + '#include "base/mem.h"\n#include "io/file.h"\n#ifdef __linux__\n#endif\n',
     "engine/kernels/dot_avx2.c": HEAD + "#ifndef __AVX2__\n#error \"needs -mavx2\"\n#endif\n",
     "engine/text/pretokenize.c": HEAD + "#include <pcre2.h>\n",
+    "formats/checksum.c": HEAD + "#include <xxhash.h>\n",
+    "formats/checksum_avx2.c": HEAD + "#include <xxhash.h>\n",
     "engine/model.c": HEAD + '#include "engine/text/tokenizer.h"\n#include "include/sluice.h"\n',
     "include/sluice.h": HEAD
     + "/* Opens. Returns a code. Owner: the caller. Thread: safe. */\n"

@@ -1,0 +1,204 @@
+/* Chosen experts through their products, as they arrive.
+ *
+ * A pair is one token at one of its experts. Pairs are numbered by expert, then token, so that an
+ * expert's pairs are one stretch of every buffer: the batch of its matrix products. A single token
+ * takes experts in whatever order they arrive and adds them up at the end. A prompt chunk may have
+ * more pairs than the buffers hold: it takes experts in ascending order, as many at a time as fit,
+ * and adds each group at once, which is the same sum. */
+#include <stdatomic.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "engine/moe.h"
+
+static struct sl_matrix part_matrix(const struct sl_expert_part *p, const uint8_t *w)
+{
+    return (struct sl_matrix){w, p->row_bytes, p->type, p->rows, p->cols};
+}
+
+/* Gate and up of a leased expert as two matrices, whether the file has them apart or stacked. */
+static void gate_and_up(const struct sl_expert_shape *shape, const struct sl_expert_view *v,
+                        struct sl_matrix out[2])
+{
+    if (shape->n_parts == 3) {
+        out[0] = part_matrix(&shape->part[0], v->part[0]);
+        out[1] = part_matrix(&shape->part[1], v->part[1]);
+        return;
+    }
+    uint32_t half = shape->part[0].rows / 2;
+    out[0] = out[1] = part_matrix(&shape->part[0], v->part[0]);
+    out[0].rows = out[1].rows = half;
+    out[1].w += half * out[1].row_bytes;
+}
+
+/* An expert's pairs: n of them from this row of the buffers on. */
+struct rows {
+    uint32_t first, n;
+};
+
+static struct rows rows_of(const struct moe_run *r, uint32_t expert)
+{
+    const uint32_t *first = r->c->session->scratch.first_pair;
+    return (struct rows){first[expert] - r->first_pair, first[expert + 1] - first[expert]};
+}
+
+/* ---- gate and up -------------------------------------------------------------------------------
+ */
+
+struct gate_job {
+    const struct moe_run *r;
+    enum sl_act_kind kind; /* what down takes */
+    atomic_bool bad;       /* relaxed: read after the pool's own barrier */
+};
+
+/* silu(gate) * up of one pair, and its form for down's weights. */
+static void gate_pair(void *arg, uint32_t task, uint32_t worker)
+{
+    (void)worker;
+    struct gate_job *j = arg;
+    struct sl_session *s = j->r->c->session;
+    uint32_t row = s->scratch.row_list[task], ff = s->scratch.pair_ff.cols;
+    float *gate = s->scratch.pair_ff.f + (uint64_t)row * ff;
+    s->compute.kernels->silu_mul(gate, s->scratch.pair_up + (uint64_t)row * ff, ff, gate);
+    if (!sl_acts_one(&s->compute, &s->scratch.pair_ff, j->kind, row))
+        atomic_store_explicit(&j->bad, true, memory_order_relaxed);
+}
+
+/* The experts among ready whose gate and up are there. */
+static sluice_err run_inputs(const struct moe_run *r, uint32_t n_ready)
+{
+    struct sl_scratch *s = &r->c->session->scratch;
+    const struct sl_compute *compute = &r->c->session->compute;
+    const struct sl_expert_shape *shape = &r->y->experts;
+    const struct sl_k_act *x[2] = {
+        sl_acts_for(compute, &s->norm, shape->part[0].type),
+        sl_acts_for(compute, &s->norm, shape->part[shape->n_parts - 2].type)};
+    if (!x[0] || !x[1]) return sl_not_finite(r->c, "input of the experts");
+    uint32_t ff = s->pair_ff.cols, n_rows = 0;
+    struct sl_mm *mm = s->mm;
+    for (uint32_t i = 0; i < n_ready; i++) {
+        if (!(s->ready[i].steps & SL_EXPERT_INPUTS)) continue;
+        struct rows p = rows_of(r, s->ready[i].expert);
+        for (uint32_t row = p.first; row < p.first + p.n; row++) {
+            uint32_t token = s->pair_token[r->first_pair + row];
+            s->pair_x[0][row] = x[0][token];
+            s->pair_x[1][row] = x[1][token];
+            s->row_list[n_rows++] = row;
+        }
+        struct sl_matrix w[2];
+        gate_and_up(shape, &s->ready[i].view, w);
+        float *gate = s->pair_ff.f + (uint64_t)p.first * ff;
+        float *up = s->pair_up + (uint64_t)p.first * ff;
+        *mm++ = (struct sl_mm){w[0], s->pair_x[0] + p.first, p.n, gate, ff, 0};
+        *mm++ = (struct sl_mm){w[1], s->pair_x[1] + p.first, p.n, up, ff, 0};
+    }
+    if (n_rows == 0) return SLUICE_OK;
+    sl_mm_run(compute, s->mm, (uint32_t)(mm - s->mm));
+    struct gate_job j = {r, sl_k_act_kind(shape->part[shape->n_parts - 1].type), false};
+    sl_pool_run(compute->pool, gate_pair, &j, n_rows);
+    bool bad = atomic_load_explicit(&j.bad, memory_order_relaxed);
+    return bad ? sl_not_finite(r->c, "the experts") : SLUICE_OK;
+}
+
+/* ---- down, and the sums ------------------------------------------------------------------------
+ */
+
+static void run_outputs(const struct moe_run *r, uint32_t n_ready)
+{
+    struct sl_scratch *s = &r->c->session->scratch;
+    const struct sl_expert_part *down = &r->y->experts.part[r->y->experts.n_parts - 1];
+    const struct sl_k_act *x = s->pair_ff.act[sl_k_act_kind(down->type)];
+    uint32_t n_embd = r->c->session->m->n_embd, n = 0;
+    for (uint32_t i = 0; i < n_ready; i++) {
+        if (!(s->ready[i].steps & SL_EXPERT_OUTPUT)) continue;
+        struct rows p = rows_of(r, s->ready[i].expert);
+        struct sl_matrix w = part_matrix(down, s->ready[i].view.part[r->y->experts.n_parts - 1]);
+        s->mm[n++] = (struct sl_mm){
+            w, x + p.first, p.n, s->pair_out + (uint64_t)p.first * n_embd, n_embd, 0};
+    }
+    if (n > 0) sl_mm_run(&r->c->session->compute, s->mm, n);
+}
+
+struct add_job {
+    const struct moe_run *r;
+    uint32_t last; /* expert */
+};
+
+/* One token's sum over its experts up to last, ascending: acc = fma(weight, y, acc). */
+static void add_token(void *arg, uint32_t t, uint32_t worker)
+{
+    (void)worker;
+    const struct add_job *j = arg;
+    struct sl_session *s = j->r->c->session;
+    uint32_t n_embd = s->m->n_embd, k = j->r->k;
+    float *out = s->scratch.out + (uint64_t)t * n_embd;
+    uint32_t i = t * k + s->scratch.added[t];
+    for (; i < (t + 1) * k && s->scratch.chosen[i] <= j->last; i++) {
+        uint32_t row = s->scratch.pair[i] - j->r->first_pair;
+        s->compute.kernels->axpy(s->scratch.weight[i], s->scratch.pair_out + (uint64_t)row * n_embd,
+                                 n_embd, out);
+    }
+    s->scratch.added[t] = i - t * k;
+}
+
+static void add_experts(const struct moe_run *r, uint32_t last)
+{
+    struct add_job j = {r, last};
+    sl_pool_run(r->c->session->compute.pool, add_token, &j, r->c->n);
+}
+
+/* ---- the loop ----------------------------------------------------------------------------------
+ */
+
+/* How many experts may be taken at once: those of a single token always fit. */
+static uint32_t group_limit(const struct moe_run *r)
+{
+    const struct sl_scratch *s = &r->c->session->scratch;
+    if (!r->in_order) return r->y->n_experts;
+    uint32_t n = 0, from = s->first_pair[r->next];
+    for (uint32_t x = r->next; x < r->y->n_experts; x++) {
+        if (s->first_pair[x + 1] - from > s->pair_capacity) break;
+        n += s->first_pair[x + 1] > s->first_pair[x];
+    }
+    return n > 0 ? n : 1; /* none: nothing is left to come */
+}
+
+static sluice_err run_group(struct moe_run *r, uint32_t n)
+{
+    struct sl_session *s = r->c->session;
+    const struct sl_expert_ready *ready = s->scratch.ready;
+    if (r->in_order) r->first_pair = s->scratch.first_pair[ready[0].expert];
+    sluice_err err = run_inputs(r, n);
+    if (err != SLUICE_OK) return err;
+    run_outputs(r, n);
+    if (r->in_order) {
+        add_experts(r, ready[n - 1].expert);
+        r->next = ready[n - 1].expert + 1;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        if (ready[i].steps & SL_EXPERT_OUTPUT) sl_expert_release(s->m->store, ready[i].expert);
+    return SLUICE_OK;
+}
+
+sluice_err moe_run_experts(struct moe_run *r)
+{
+    struct sl_session *s = r->c->session;
+    uint32_t n_pairs = r->c->n * r->k;
+    if (n_pairs > s->scratch.pair_capacity) n_pairs = s->scratch.pair_capacity;
+    uint32_t ff = r->y->experts.part[r->y->experts.n_parts - 1].cols;
+    sl_acts_begin(&s->scratch.pair_ff, n_pairs, ff);
+    memset(s->scratch.added, 0, r->c->n * sizeof *s->scratch.added);
+    memset(s->scratch.out, 0, (uint64_t)r->c->n * s->m->n_embd * sizeof *s->scratch.out);
+    for (;;) {
+        uint32_t n;
+        sluice_err err = sl_expert_next(s->m->store, s->scratch.ready, group_limit(r), &n, r->c->e);
+        if (err != SLUICE_OK) return err;
+        if (n == 0) break;
+        uint64_t start = sl_now_ns();
+        err = run_group(r, n);
+        s->times.expert_ns += sl_now_ns() - start;
+        if (err != SLUICE_OK) return err;
+    }
+    if (!r->in_order) add_experts(r, r->y->n_experts - 1);
+    return SLUICE_OK;
+}
