@@ -140,8 +140,8 @@ static int store(struct cli_args *args, const struct cli_option *option, const c
 #define VERBS_TEXT 96
 static const char *verbs_text(char *text, unsigned verbs)
 {
-    static const char *const names[] = {"run",   "eval",   "info",        "tokenize",
-                                        "bench", "verify", "bench decode"};
+    static const char *const names[] = {"run",   "eval",   "info",         "tokenize",
+                                        "bench", "verify", "bench decode", "ppl"};
     size_t at = 0;
     text[0] = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)

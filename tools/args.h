@@ -21,7 +21,8 @@ enum cli_verb {
     CLI_BENCH = 16, /* what needs no model */
     CLI_VERIFY = 32,
     CLI_BENCH_MODEL = 64, /* bench decode, bench prefill */
-    CLI_EVERY = 127
+    CLI_PPL = 128,
+    CLI_EVERY = 255
 };
 
 /* "-ngl: experts are ..." of an option that was taken otherwise than it was written. */
@@ -35,18 +36,20 @@ struct cli_remark {
 struct cli_args {
     const char *model, *prompt, *file, *system_prompt, *chat_template;
     const char *tokens, *logits, *greedy_out, *hot_list;
+    const char *save_logits, *kl, *loops;       /* of ppl */
     const char *subject;                        /* what to bench */
     struct cli_remark remarks[CLI_REMARKS_MAX]; /* to be printed unless --quiet */
     const char *stop[CLI_STOPS_MAX];
     int64_t n_stop, threads, ctx_size, chunk, predict, seed, top_k, repeat_last, greedy;
     int64_t slots, experts_used, sticky_size, bench_tokens, warm;
-    uint64_t ram_bytes; /* SLUICE_RAM_AUTO for the word auto */
+    int64_t window, stride, loop_tokens; /* of ppl */
+    uint64_t ram_bytes;                  /* SLUICE_RAM_AUTO for the word auto */
     double temperature, top_p, min_p, repeat_penalty, sticky, drop_cold;
     int kv, cache_k, cache_v, isa, io, cache_policy, prefetch; /* enums of sluice.h */
     int thinking;                                              /* -1, 0, 1 as in sluice.h */
     int thinking_given;                                        /* on the command line */
     int raw, chat, single_turn, ignore_end, special, escape, progress, verbose, quiet, json;
-    int lines, escape_lines, bos, decode, nll, list_meta, list_tensors, make_sums;
+    int lines, escape_lines, bos, decode, nll, list_meta, list_tensors, make_sums, llama_cpp;
     int help, version, list_archs;
 };
 

@@ -7,7 +7,7 @@
 set -eu
 
 packages="cmake ninja-build gcc libc6-dev pkg-config libpcre2-dev libutf8proc-dev libxxhash-dev
-libcmocka-dev libedit-dev libcjson-dev liburing-dev python3"
+libcmocka-dev libedit-dev libcjson-dev liburing-dev libmsgpack-dev python3"
 if [ "${1:-}" = --clang ]; then
     packages="$packages clang-14 libclang-rt-14-dev llvm-14"
 fi
@@ -17,7 +17,8 @@ have_without_dpkg() {
     for tool in cmake ninja pkg-config python3; do
         command -v "$tool" >/dev/null 2>&1 || return 1
     done
-    pkg-config --exists libpcre2-8 libutf8proc libxxhash cmocka libedit libcjson
+    pkg-config --exists libpcre2-8 libutf8proc libxxhash cmocka libedit libcjson &&
+        { pkg-config --exists msgpack-c || pkg-config --exists msgpack; }
 }
 
 if ! command -v dpkg-query >/dev/null 2>&1; then

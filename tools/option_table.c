@@ -8,8 +8,8 @@
 #include "tools/args.h"
 
 #define AT(field) offsetof(struct cli_args, field)
-#define MODELS (CLI_RUN | CLI_EVAL | CLI_INFO | CLI_TOKENIZE | CLI_VERIFY | CLI_BENCH_MODEL)
-#define COMPUTE (CLI_RUN | CLI_EVAL | CLI_BENCH_MODEL)
+#define MODELS (COMPUTE | CLI_INFO | CLI_TOKENIZE | CLI_VERIFY)
+#define COMPUTE (CLI_RUN | CLI_EVAL | CLI_PPL | CLI_BENCH_MODEL)
 #define PLAN (COMPUTE | CLI_INFO)
 
 static const struct cli_choice kv_kinds[] = {
@@ -59,6 +59,9 @@ static const struct cli_option table[] = {
     {.name = "--file", .aliases = "-f", .argument = "FILE", .fallback = "none",
      .verbs = CLI_RUN | CLI_TOKENIZE, .kind = CLI_TEXT, .offset = AT(file),
      .help = "read the text from FILE; - is standard input"},
+    {.name = "--file", .aliases = "-f", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
+     .kind = CLI_TEXT, .offset = AT(file),
+     .help = "the text to score, byte for byte; - is standard input"},
     {.name = "--system-prompt", .aliases = "-sys --system", .argument = "TEXT", .fallback = "none",
      .verbs = CLI_RUN, .kind = CLI_TEXT, .offset = AT(system_prompt),
      .help = "a system message before the conversation"},
@@ -67,15 +70,16 @@ static const struct cli_option table[] = {
      .help = "chat, also after -p and also when input is piped (then each line is a turn)"},
     {.name = "--single-turn", .aliases = "-st", .verbs = CLI_RUN, .kind = CLI_FLAG,
      .offset = AT(single_turn), .set_to = 1, .help = "leave after the first answer"},
-    {.name = "--raw", .aliases = "-no-cnv --no-conversation", .verbs = CLI_RUN, .kind = CLI_FLAG,
-     .offset = AT(raw), .set_to = 1,
-     .help = "continue the text as it is, without a chat template"},
+    {.name = "--raw", .aliases = "-no-cnv --no-conversation",
+     .verbs = CLI_RUN | CLI_PPL, .kind = CLI_FLAG, .offset = AT(raw), .set_to = 1,
+     .help = "continue the text, or each prompt of --loops, as it is, without a chat template"},
     {.name = "--chat-template", .aliases = "", .argument = "NAME", .fallback = "the model's own",
-     .verbs = CLI_RUN, .kind = CLI_TEXT, .offset = AT(chat_template),
+     .verbs = CLI_RUN | CLI_PPL, .kind = CLI_TEXT, .offset = AT(chat_template),
      .help = "use this built-in template; 'sluice help run' lists them"},
-    {.name = "--think", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(thinking),
-     .set_to = 1, .help = "ask the template for thinking before the answer"},
-    {.name = "--no-think", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG,
+    {.name = "--think", .aliases = "", .verbs = CLI_RUN | CLI_PPL, .kind = CLI_FLAG,
+     .offset = AT(thinking), .set_to = 1,
+     .help = "ask the template for thinking before the answer"},
+    {.name = "--no-think", .aliases = "", .verbs = CLI_RUN | CLI_PPL, .kind = CLI_FLAG,
      .offset = AT(thinking), .set_to = 0,
      .help = "ask the template for an answer without thinking"},
     {.name = "--no-escape", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(escape),
@@ -130,6 +134,35 @@ static const struct cli_option table[] = {
      .help = "where the ids of --greedy go, one a line"},
     {.name = "--nll", .aliases = "", .verbs = CLI_EVAL, .kind = CLI_FLAG, .offset = AT(nll),
      .set_to = 1, .help = "print the mean negative log-likelihood of the tokens"},
+
+    {.name = "--tokens", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
+     .kind = CLI_TEXT, .offset = AT(tokens),
+     .help = "token ids to score instead of a text, decimal, separated by white space; - is "
+             "standard input"},
+    {.name = "--stride", .aliases = "", .argument = "N", .unit = "tokens", .fallback = "0",
+     .verbs = CLI_PPL, .kind = CLI_INTEGER, .offset = AT(stride), .low = 0, .high = 1 << 22,
+     .help = "from one window to the next: each token is scored once, given at least -c less N "
+             "tokens before it; 0: half of -c"},
+    {.name = "--llama-cpp", .aliases = "", .verbs = CLI_PPL, .kind = CLI_FLAG,
+     .offset = AT(llama_cpp), .set_to = 1,
+     .help = "score as llama.cpp's perplexity tool does: chunks of -c tokens that do not overlap, "
+             "of each the second half"},
+    {.name = "--no-bos", .aliases = "", .verbs = CLI_PPL, .kind = CLI_FLAG, .offset = AT(bos),
+     .set_to = 0, .help = "do not begin windows with BOS where the vocabulary asks for it"},
+    {.name = "--save-logits", .aliases = "", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_PPL, .kind = CLI_TEXT, .offset = AT(save_logits),
+     .help = "write a reference run: tokens, method, and what the model expected before each "
+             "scored token, about 2 bytes for each token of the vocabulary"},
+    {.name = "--kl", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
+     .kind = CLI_TEXT, .offset = AT(kl),
+     .help = "compare with the reference run in FILE, on its tokens and by its method"},
+    {.name = "--loops", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
+     .kind = CLI_TEXT, .offset = AT(loops),
+     .help = "answer each line of FILE with the most likely tokens, and count the answers that "
+             "fall into repetition"},
+    {.name = "--predict", .aliases = "-n --n-predict", .argument = "N", .unit = "tokens",
+     .fallback = "256", .verbs = CLI_PPL, .kind = CLI_INTEGER, .offset = AT(loop_tokens),
+     .low = 64, .high = 1 << 22, .help = "most tokens of an answer to --loops"},
 
     {.name = "--predict", .aliases = "-n --n-predict", .argument = "N", .unit = "tokens",
      .fallback = "0", .verbs = CLI_BENCH_MODEL, .kind = CLI_INTEGER, .offset = AT(bench_tokens),
@@ -194,10 +227,13 @@ static const struct cli_option table[] = {
      .help = "lossy: leave out an expert that is not in memory where its weight is below F of an "
              "equal share; the answer then depends on what is cached; 0: off"},
     {.name = "--ctx-size", .aliases = "-c --ctx --n-ctx", .argument = "N", .unit = "tokens",
-     .fallback = "0", .verbs = PLAN, .kind = CLI_INTEGER, .offset = AT(ctx_size), .low = -1,
-     .high = 1 << 22,
+     .fallback = "0", .verbs = PLAN & ~(unsigned)CLI_PPL, .kind = CLI_INTEGER,
+     .offset = AT(ctx_size), .low = -1, .high = 1 << 22,
      .help = "context; 0 or -1: the model's own (at most 4096 where experts do not fit into "
              "memory), or what fits into --ram"},
+    {.name = "--ctx-size", .aliases = "-c --ctx --n-ctx", .argument = "N", .unit = "tokens",
+     .fallback = "0", .verbs = CLI_PPL, .kind = CLI_INTEGER, .offset = AT(window), .low = 0,
+     .high = 1 << 22, .help = "tokens of a window; 0: 512, or those of --kl's file"},
     {.name = "--kv", .aliases = "", .argument = "KIND", .fallback = "q8", .verbs = PLAN,
      .kind = CLI_CHOICE, .offset = AT(kv), .choices = kv_kinds,
      .help = "how keys and values are kept"},

@@ -23,6 +23,11 @@ static const struct cli_verb_entry verbs[] = {
     {"eval", CLI_EVAL, cli_eval, "logits, greedy continuation and log-likelihood of given tokens",
      "-m FILE --tokens FILE [--logits FILE] [--greedy N] [--nll] [options]",
      "Files are written as NAME.partial and renamed when complete.\n"},
+    {"ppl", CLI_PPL, cli_ppl, "perplexity of a text, and distance from a reference run",
+     "-m FILE -f TEXT [--save-logits FILE | --kl FILE] [--loops FILE] [options]",
+     "A text is scored in windows of -c tokens; the method is printed with each result, and\n"
+     "figures of different methods cannot be compared. --save-logits writes what the model\n"
+     "expected, --kl compares another model, or the same with other options, with it.\n"},
     {"info", CLI_INFO, cli_info, "what a model file holds, and the memory it would take",
      "FILE [--meta] [--tensors] [options]", "Reads headers only, also of unsupported models.\n"},
     {"tokenize", CLI_TOKENIZE, cli_tokenize, "text to token ids, and back",
@@ -67,8 +72,7 @@ static const char *verb_advice(const char *name)
         {"pull", "Sluice downloads nothing; fetch the GGUF file yourself and name it with -m"},
         {"serve", "there is no server yet"},
         {"server", "there is no server yet"},
-        {"perplexity", "use sluice eval --nll"},
-        {"ppl", "use sluice eval --nll"},
+        {"perplexity", "use sluice ppl"},
         {"check", "use sluice verify"},
         {"checksum", "use sluice verify --make-sums"},
         {"detokenize", "use sluice tokenize --decode"},
@@ -181,9 +185,8 @@ static int is_one_of(const char *word, const char *a, const char *b, const char 
 static int choose(int argc, char **argv)
 {
     if (argc < 2) {
-        cli_error(
-            "usage: sluice run -m FILE.gguf -p TEXT; the verbs are run, eval, info, tokenize, "
-            "verify, bench, help; see 'sluice --help'");
+        cli_error("usage: sluice run -m FILE.gguf -p TEXT; the verbs are run, eval, ppl, info, "
+                  "tokenize, verify, bench, help; see 'sluice --help'");
         return CLI_EXIT_USAGE;
     }
     const char *word = argv[1];

@@ -6,6 +6,7 @@
 
 int cli_run(const struct cli_args *args);
 int cli_eval(const struct cli_args *args);
+int cli_ppl(const struct cli_args *args);
 int cli_info(const struct cli_args *args);
 int cli_tokenize(const struct cli_args *args);
 int cli_verify(const struct cli_args *args);

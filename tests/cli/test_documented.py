@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 
 SLUICE, GOLDEN, SOURCE = (os.path.abspath(a) for a in sys.argv[1:4])
 MODEL = GOLDEN + '/qwen3moe-Q8_0/model.gguf'
@@ -27,6 +28,12 @@ def sluice(*arguments):
     if done.returncode:
         sys.exit('FAIL sluice %s: %s' % (' '.join(arguments), done.stderr))
     return done.stdout
+
+
+def ppl(ids):
+    with tempfile.TemporaryDirectory() as folder:
+        sluice('ppl', '-m', MODEL, '--tokens', ids, '--save-logits', folder + '/r')
+        return sluice('ppl', '-m', MODEL, '--kl', folder + '/r', '--loops', ids, '--raw', '--json')
 
 
 def keys(value):
@@ -63,6 +70,7 @@ def undocumented_keys():
     ids = os.path.join(os.path.dirname(MODEL), 'tokens.txt')
     outputs = [sluice('run', '-m', MODEL, '-p', 'hi', '-n', '2', '--raw', '--json'),
                sluice('eval', '-m', MODEL, '--tokens', ids, '--greedy', '1', '--nll', '--json'),
+               ppl(ids),
                sluice('info', MODEL, '--json', '--meta', '--tensors'),
                sluice('tokenize', MODEL, '-p', 'hi', '--json'),
                sluice('tokenize', MODEL, '-p', '5', '--decode', '--json'),
