@@ -164,12 +164,18 @@ uint32_t sl_cpu_flags(void)
 {
     const unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
     const unsigned basic = fma | osxsave | avx | f16c, avx2 = 1u << 5;
-    const uint64_t vector_state = 6; /* XMM and YMM */
+    const unsigned f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    const unsigned vbmi_vnni = 1u << 1 | 1u << 11;
+    const uint64_t vector_state = 6;  /* XMM and YMM */
+    const uint64_t wide_state = 0xe0; /* mask registers, and all of ZMM */
     unsigned a, b, c, d;
     if (!__get_cpuid(1, &a, &b, &c, &d) || (c & basic) != basic) return 0;
-    if ((saved_state() & vector_state) != vector_state) return 0;
+    uint64_t saved = saved_state();
+    if ((saved & vector_state) != vector_state) return 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & avx2) == 0) return 0;
-    return SL_CPU_AVX2;
+    bool wide = (b & f_dq_bw_vl) == f_dq_bw_vl && (c & vbmi_vnni) == vbmi_vnni &&
+                (saved & wide_state) == wide_state;
+    return wide ? SL_CPU_AVX2 | SL_CPU_AVX512 : SL_CPU_AVX2;
 }
 
 #elif defined(__aarch64__)
@@ -186,8 +192,13 @@ void sl_fp_leave(uint64_t saved) { __asm__ volatile("msr fpcr, %0" : : "r"(saved
 
 uint32_t sl_cpu_flags(void)
 {
-    const unsigned long asimd = 1ul << 1; /* HWCAP_ASIMD */
-    return (getauxval(AT_HWCAP) & asimd) != 0 ? SL_CPU_NEON : 0;
+    const unsigned long asimd = 1ul << 1, asimddp = 1ul << 20, i8mm = 1ul << 13; /* <asm/hwcap.h> */
+    unsigned long first = getauxval(AT_HWCAP), second = getauxval(AT_HWCAP2);
+    uint32_t flags = 0;
+    if ((first & asimd) != 0) flags |= SL_CPU_NEON;
+    if ((first & asimddp) != 0) flags |= SL_CPU_DOTPROD;
+    if ((second & i8mm) != 0) flags |= SL_CPU_I8MM;
+    return flags;
 }
 
 #else

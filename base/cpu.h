@@ -37,7 +37,13 @@ uint64_t sl_fp_enter(void);
 void sl_fp_leave(uint64_t saved);
 
 /* Instruction sets of this processor as the operating system allows them. */
-enum sl_cpu_flag { SL_CPU_AVX2 = 1 /* AVX2, FMA and F16C */, SL_CPU_NEON = 2 };
+enum sl_cpu_flag {
+    SL_CPU_AVX2 = 1, /* AVX2, FMA and F16C */
+    SL_CPU_NEON = 2,
+    SL_CPU_DOTPROD = 4, /* SDOT and UDOT */
+    SL_CPU_I8MM = 8,    /* SMMLA */
+    SL_CPU_AVX512 = 16  /* F, BW, DQ, VL, VBMI and VNNI */
+};
 uint32_t sl_cpu_flags(void);
 
 #endif

@@ -95,17 +95,29 @@ static void log_plan(const sluice_model *m, const sluice_plan *p)
                 (double)p->tokenizer_bytes * mib, (double)p->io_bytes * mib,
                 (double)p->process_bytes * mib, (double)p->total_bytes * mib);
     if (p->streams && p->n_slots < p->n_slots_hits)
-        sl_log_line(&m->log, SL_LOG_WARN,
+        sl_log_line(&m->log, SL_LOG_INFO,
                     "%u expert slots hold less than one token uses in all layers, so that nearly "
                     "every expert is read again; hits begin at %u slots, --ram %lluM",
                     p->n_slots, p->n_slots_hits,
                     (unsigned long long)((p->hits_bytes + (1 << 20) - 1) >> 20));
 }
 
+/* A context longer than a sliding window would give other text than the model's. */
+static sluice_err check_window(const sluice_model *m, const char *path, sluice_error *e)
+{
+    if (m->opt.n_ctx <= m->m.n_ctx_most || m->m.n_ctx_most == m->m.n_ctx_train) return SLUICE_OK;
+    return sl_fail(e, SLUICE_E_UNSUPPORTED,
+                   "%s: the model attends to windows of %u tokens, which this version does not; a "
+                   "context of %u would give wrong text, up to %u is right",
+                   path, m->m.n_ctx_most, m->opt.n_ctx, m->m.n_ctx_most);
+}
+
 /* Refuses what cannot fit, before anything large is allocated. */
 sluice_err api_check_plan(sluice_model *m, const char *path, struct api_plan *plan, sluice_error *e)
 {
-    sluice_err err = api_make_plan(m, plan, e);
+    sluice_err err = check_window(m, path, e);
+    if (err != SLUICE_OK) return err;
+    err = api_make_plan(m, plan, e);
     if (err != SLUICE_OK) return err;
     const sluice_plan *p = &plan->p;
     m->n_ctx = p->n_ctx;

@@ -28,7 +28,12 @@ const char *sluice_version(void)
 const char *sluice_build_info(void)
 {
     uint32_t flags = sl_cpu_flags();
+    if (flags & SL_CPU_AVX512)
+        return COMPILER ", " ARCHITECTURE ", this processor: avx2 fma f16c avx512 vnni vbmi";
     if (flags & SL_CPU_AVX2) return COMPILER ", " ARCHITECTURE ", this processor: avx2 fma f16c";
+    if (flags & SL_CPU_I8MM)
+        return COMPILER ", " ARCHITECTURE ", this processor: neon dotprod i8mm";
+    if (flags & SL_CPU_DOTPROD) return COMPILER ", " ARCHITECTURE ", this processor: neon dotprod";
     if (flags & SL_CPU_NEON) return COMPILER ", " ARCHITECTURE ", this processor: neon";
     return COMPILER ", " ARCHITECTURE ", this processor: no vector set that Sluice uses";
 }

@@ -5,15 +5,30 @@
 #include "base/available.h"
 #include "base/clock.h"
 #include "engine/api.h"
+#include "formats/gguf_graft.h"
 
 /* ---- opening, step by step -------------------------------------------------------------- */
 
 static void copy_text(struct sl_str s, char *buf, size_t size) { sl_str_show(s, buf, size); }
 
+_Static_assert((int)SLUICE_GRAFT_EMBEDDING == (int)SL_GROUP_EMBEDDING &&
+                   (int)SLUICE_GRAFT_OUTPUT == (int)SL_GROUP_OUTPUT,
+               "graft_layer is handed on as it is");
+
+static sluice_err open_files(sluice_model *m, const char *path, sluice_error *e)
+{
+    struct sl_gguf *other;
+    sluice_err err = sl_gguf_open(path, &m->budget, e, &m->gguf);
+    if (err != SLUICE_OK || !m->opt.graft_path) return err;
+    err = sl_gguf_open(m->opt.graft_path, &m->budget, e, &other);
+    return err == SLUICE_OK ? sl_gguf_graft(m->gguf, other, m->opt.graft_layer, e) : err;
+}
+
 /* Opens the file and takes from it what every kind of handle shows. */
 static sluice_err open_header(sluice_model *m, const char *path, sluice_error *e)
 {
-    sluice_err err = sl_gguf_open(path, &m->budget, e, &m->gguf);
+    sluice_err err = open_files(m, path, e);
+    if (err == SLUICE_OK) err = sl_gguf_refuse_imatrix(m->gguf, e);
     if (err != SLUICE_OK) return err;
     struct sl_str s = {"", 0};
     err = sl_gguf_str(m->gguf, "general.architecture", &s, e);
@@ -313,6 +328,8 @@ void sluice_model_get_info(const sluice_model *m, sluice_model_info *info)
     i.lossy = m->lossy;
     i.n_slots = m->n_slots;
     i.n_experts_total = m->n_experts_total;
+    i.format = m->gguf && sl_gguf_has_records(m->gguf) ? "container" : "GGUF";
+    i.recipe = m->gguf && sl_gguf_recipe(m->gguf).n ? sl_gguf_recipe(m->gguf).p : "";
     i.struct_size = info->struct_size;
     memcpy(info, &i, info->struct_size < sizeof i ? info->struct_size : sizeof i);
 }

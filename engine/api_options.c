@@ -3,7 +3,7 @@
 
 #include "engine/api.h"
 
-_Static_assert(sizeof(sluice_options) == 120,
+_Static_assert(sizeof(sluice_options) == 136,
                "sluice_options has tail padding or changed: bump the ABI knowingly");
 
 sluice_err api_copy_struct(void *dst, size_t dst_size, const void *src, size_t src_size,
@@ -28,8 +28,8 @@ static sluice_err check_options(const sluice_options *o, sluice_error *e)
     if (o->threads > SL_THREADS_MAX)
         return sl_fail(e, SLUICE_E_ARG, "threads is %u, wanted 0 to %u", o->threads,
                        SL_THREADS_MAX);
-    if (o->isa > SLUICE_ISA_NEON)
-        return sl_fail(e, SLUICE_E_ARG, "isa is %u, wanted 0 to 3", o->isa);
+    if (o->isa > SLUICE_ISA_AVX512)
+        return sl_fail(e, SLUICE_E_ARG, "isa is %u, wanted 0 to 6", o->isa);
     if (o->n_ctx > SL_CONTEXT_MAX)
         return sl_fail(e, SLUICE_E_ARG, "n_ctx is %u, wanted 0 to %u", o->n_ctx, SL_CONTEXT_MAX);
     if (o->kv > SLUICE_KV_Q8) return sl_fail(e, SLUICE_E_ARG, "kv is %u, wanted 0 to 3", o->kv);
@@ -37,6 +37,12 @@ static sluice_err check_options(const sluice_options *o, sluice_error *e)
         return sl_fail(e, SLUICE_E_ARG, "chunk is %u, wanted 0 to %u", o->chunk, SL_CHUNK_MAX);
     if (o->flags & ~(uint32_t)(SLUICE_OPEN_HEADER | SLUICE_OPEN_VOCAB))
         return sl_fail(e, SLUICE_E_ARG, "flags is %u, which holds an unknown bit", o->flags);
+    if (o->graft_layer > SLUICE_GRAFT_OUTPUT || o->reserved)
+        return sl_fail(
+            e, SLUICE_E_ARG,
+            "graft_layer is %u, wanted a layer or one of enum sluice_graft (and reserved "
+            "0)",
+            o->graft_layer);
     return SLUICE_OK;
 }
 

@@ -12,10 +12,12 @@
 /* Small pieces that are not worth a line each: handles, tables, block headers, requests, open
  * files. */
 #define PLAN_SLACK_BYTES ((uint64_t)512 << 10)
-#define CHUNK_RESIDENT 64u
 #define CHUNK_MIN 16u
-/* A streamed prompt reads each expert once a chunk, so chunks are large, but not at the price of
- * many slots: a thirty-third of the budget. */
+/* Of a model that stays in memory a chunk is at least this, where it fits. */
+#define CHUNK_RESIDENT 64u
+/* A streamed prompt reads each expert once a chunk, and wherever weights are, taking a block of
+ * them apart pays the better the more of a chunk's tokens it serves. So chunks are large, but not
+ * at the price of many slots: a thirty-third of the memory. */
 #define CHUNK_SHARE 33u
 /* A hot list while it is read: its text, and what it says. */
 #define HOT_BYTES (sizeof(struct sl_expert_id) + 16u)
@@ -149,7 +151,7 @@ static uint32_t chunk_that_fits(const struct work *w, uint32_t first, uint32_t n
 
 static uint32_t longest_context(const struct work *w)
 {
-    return least_u32(w->m->n_ctx_train, SL_CONTEXT_MAX);
+    return least_u32(w->m->n_ctx_most, SL_CONTEXT_MAX);
 }
 
 static uint32_t shortest_context(const struct work *w)
@@ -192,25 +194,26 @@ static bool stays_in_memory(const struct work *w)
     return need_bytes(w, smallest_chunk(w), resident_context(w), false) <= w->limit;
 }
 
+/* The largest chunk that keeps to its share of the memory, or least; smaller where even that does
+ * not fit. */
+static uint32_t default_chunk(const struct work *w, uint32_t n_ctx, bool streams)
+{
+    uint32_t least = streams ? CHUNK_MIN : CHUNK_RESIDENT, chunk = SL_CHUNK_MAX;
+    uint64_t whole = w->limit;
+    if (whole == UINT64_MAX) whole = need_bytes(w, least, n_ctx, streams);
+    while (chunk > least && sl_scratch_bytes(w->m, chunk, w->in->threads) > whole / CHUNK_SHARE)
+        chunk /= 2;
+    return chunk_that_fits(w, chunk, n_ctx, streams);
+}
+
 static void plan_resident(struct work *w, struct api_plan *out)
 {
     memcpy(out->n_slots, w->all_slots, sizeof out->n_slots);
-    w->p.chunk = chunk_that_fits(w, CHUNK_RESIDENT, resident_context(w), false);
+    w->p.chunk = default_chunk(w, resident_context(w), false);
     w->p.n_ctx =
         w->opt->n_ctx ? w->opt->n_ctx : context_that_fits(w, w->p.chunk, longest_context(w), false);
     w->p.kv_start_bytes = kv_bytes(w, w->p.n_ctx);
     w->p.n_slots_full = total(out->n_slots);
-}
-
-static uint32_t streamed_chunk(const struct work *w, uint32_t n_ctx)
-{
-    uint64_t budget = w->limit;
-    if (budget == UINT64_MAX) budget = need_bytes(w, CHUNK_MIN, n_ctx, true);
-    uint32_t chunk = SL_CHUNK_MAX;
-    while (chunk > CHUNK_MIN &&
-           sl_scratch_bytes(w->m, chunk, w->in->threads) > budget / CHUNK_SHARE)
-        chunk /= 2;
-    return chunk_that_fits(w, chunk, n_ctx, true);
 }
 
 /* The slots that fit beside the rest and so many bytes of KV cache. */
@@ -230,7 +233,7 @@ static void plan_streamed(struct work *w, struct api_plan *out)
     if (w->opt->n_ctx) most = w->opt->n_ctx;
     w->p.streams = 1;
     w->p.n_ctx = context_that_fits(w, smallest_chunk(w), most, true);
-    w->p.chunk = streamed_chunk(w, w->p.n_ctx);
+    w->p.chunk = default_chunk(w, w->p.n_ctx, true);
     uint32_t start = least_u32(w->p.n_ctx, API_CONTEXT_START);
     w->p.kv_start_bytes = kv_bytes(w, w->limit == UINT64_MAX ? w->p.n_ctx : start);
     slots_that_fit(w, w->p.kv_start_bytes, out->n_slots);
@@ -289,8 +292,11 @@ static void describe_slots(struct work *w, struct api_plan *out)
     w->p.n_experts = total(w->sizes.n_experts);
     w->p.n_slots_min = total(w->sizes.floor.fewest);
     w->p.model_expert_bytes = w->sizes.file_bytes;
-    for (uint32_t k = 0; k < w->sizes.n_classes; k++)
+    w->p.slot_least_bytes = w->sizes.slot_bytes[0];
+    for (uint32_t k = 0; k < w->sizes.n_classes; k++) {
         w->p.slot_bytes = sl_max_u64(w->p.slot_bytes, w->sizes.slot_bytes[k]);
+        w->p.slot_least_bytes = sl_min_u64(w->p.slot_least_bytes, w->sizes.slot_bytes[k]);
+    }
     if (w->opt->slots && !w->maps)
         out->below_floor = !sl_expert_slots_for_count(&w->sizes, w->opt->slots, w->least_slots);
 }

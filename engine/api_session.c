@@ -166,6 +166,16 @@ void sluice_session_cancel(sluice_session *s, int on)
                           memory_order_relaxed); /* a flag by itself, no data goes with it */
 }
 
+void sluice_session_observe(sluice_session *s, sluice_input_fn *fn, void *user)
+{
+    s->s.observer = (struct sl_observer){fn, user, s->model->gguf};
+}
+
+void sluice_session_route(sluice_session *s, sluice_route_fn *fn, void *user)
+{
+    s->s.chooser = (struct sl_chooser){fn, user};
+}
+
 /* ---- figures ---------------------------------------------------------------------------- */
 
 /* A copy in the session: another session may be evaluating, and counting, when this one is asked.

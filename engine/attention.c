@@ -1,10 +1,12 @@
 /* Attention over the KV cache, grouped queries included (Ainslie et al. 2023).
  *
  * q, k, v of the chunk are projected together; then each token finishes its own (bias, norm, RoPE)
- * and stores its key and value; then each (token, head) attends to all positions up to its own. The
- * softmax is taken online over blocks of the cache (Milakov and Gimelshein 2018), whose borders lie
- * at absolute positions: the sums are the same whatever the chunk. */
+ * and stores its key and value; then each token's heads attend to all positions up to its own,
+ * those that share keys and values together. The softmax is taken online over blocks of the cache
+ * (Milakov and Gimelshein 2018), whose borders lie at absolute positions: the sums are the same
+ * whatever the chunk. */
 #include <float.h>
+#include <string.h>
 
 #include "base/mathfn.h"
 #include "engine/session.h"
@@ -12,7 +14,8 @@
 struct attn_job {
     const struct sl_chunk *c;
     const struct sl_layer *y;
-    atomic_bool bad; /* relaxed: read after the pool's barrier */
+    atomic_bool bad;           /* relaxed: read after the pool's barrier */
+    uint32_t heads, stretches; /* attend: heads of a task, and tasks to a KV head */
 };
 
 static void clamp(float *x, uint32_t n, float limit)
@@ -88,15 +91,32 @@ static void finish_token(void *arg, uint32_t t, uint32_t worker)
     if (!ok) atomic_store_explicit(&j->bad, true, memory_order_relaxed);
 }
 
-/* One head of one token at work: its query, and the running state of its softmax (largest score so
- * far, sum of exponentials, weighted values in acc). */
+/* Some heads of one token that share keys and values, at work: their queries, and the running state
+ * of each one's softmax (largest score so far, sum of exponentials, weighted values in acc). */
 struct online {
-    struct sl_k_query query;
-    uint32_t kv_head;
-    float *scores; /* [SL_KV_BLOCK] scratch */
-    float max, sum;
-    float *acc;
+    uint32_t n, kv_head;
+    struct sl_k_query query[SL_ATT_HEADS];
+    float *scores; /* [n][SL_KV_BLOCK] scratch */
+    float max[SL_ATT_HEADS], sum[SL_ATT_HEADS];
+    float *acc; /* [n][head_v] */
 };
+
+/* Scores of head h become weights. */
+static void soften(const struct sl_session *s, struct online *o, uint32_t h, uint32_t n)
+{
+    const struct sl_kernels *k = s->compute.kernels;
+    float *scores = o->scores + (uint64_t)h * n;
+    float max = k->max_f32(scores, n);
+    if (max > o->max[h]) {
+        if (o->sum[h] > 0.0f) {
+            float shrink = sl_expf(o->max[h] - max);
+            k->scale(shrink, s->m->head_v, o->acc + (uint64_t)h * s->m->head_v);
+            o->sum[h] *= shrink;
+        }
+        o->max[h] = max;
+    }
+    o->sum[h] += k->exp_sum(scores, n, o->max[h]);
+}
 
 /* The first n positions of one block of the cache. */
 static void attend_block(const struct attn_job *j, struct online *o, uint32_t block, uint32_t n)
@@ -105,47 +125,70 @@ static void attend_block(const struct attn_job *j, struct online *o, uint32_t bl
     const struct sl_kernels *k = s->compute.kernels;
     struct sl_k_kv keys = sl_kv_view(&s->kv, j->c->layer, o->kv_head, SL_KV_KEYS, block, n);
     struct sl_k_kv values = sl_kv_view(&s->kv, j->c->layer, o->kv_head, SL_KV_VALUES, block, n);
-    k->attn_scores[s->kv.type](&o->query, &keys, s->m->attn_scale, o->scores);
-    float max = k->max_f32(o->scores, n);
-    if (max > o->max) {
-        if (block > 0) {
-            float shrink = sl_expf(o->max - max);
-            k->scale(shrink, s->m->head_v, o->acc);
-            o->sum *= shrink;
-        }
-        o->max = max;
-    }
-    o->sum += k->exp_sum(o->scores, n, o->max);
-    k->attn_values[s->kv.type](o->scores, &values, o->acc);
+    k->attn_scores[s->kv.type](o->query, o->n, &keys, s->m->attn_scale, o->scores);
+    for (uint32_t h = 0; h < o->n; h++) soften(s, o, h, n);
+    k->attn_values[s->kv.type](o->scores, o->n, &values, o->acc);
 }
 
-/* Task = token * heads + head. */
-static void attend_head(void *arg, uint32_t task, uint32_t worker)
+/* Starts o for heads [first, first + o->n) of token t. False where a query is not finite. */
+static bool begin_heads(const struct attn_job *j, struct online *o, uint32_t t, uint32_t first,
+                        uint32_t worker)
+{
+    const struct sl_session *s = j->c->session;
+    const struct sl_scratch *scratch = &s->scratch;
+    bool ok = true;
+    for (uint32_t h = 0; h < o->n; h++) {
+        uint64_t at = (uint64_t)worker * SL_ATT_HEADS + h;
+        const float *q = scratch->q + (uint64_t)t * j->y->wq.rows + (first + h) * s->m->head_k;
+        int16_t *codes = scratch->att_q + at * scratch->att_q_stride;
+        float *d = scratch->att_d + at * scratch->att_d_stride;
+        if (s->kv.type == SL_KV_Q8)
+            ok &= s->compute.kernels->quantize_query(q, s->m->head_k, codes, d);
+        o->query[h] = (struct sl_k_query){q, codes, d};
+        o->max[h] = -FLT_MAX;
+        o->sum[h] = 0.0f;
+    }
+    o->kv_head = first / (j->y->n_heads / j->y->n_kv_heads);
+    o->scores = scratch->att_scores + (uint64_t)worker * SL_ATT_HEADS * SL_KV_BLOCK;
+    o->acc = scratch->attn.f + (uint64_t)t * j->y->wo.cols + first * s->m->head_v;
+    memset(o->acc, 0, (uint64_t)o->n * s->m->head_v * sizeof *o->acc);
+    return ok;
+}
+
+/* Task = (token * KV heads + KV head) * stretches + stretch of the heads that share it. */
+static void attend(void *arg, uint32_t task, uint32_t worker)
 {
     struct attn_job *j = arg;
+    const struct sl_layer *y = j->y;
     const struct sl_session *s = j->c->session;
-    const struct sl_model *m = s->m;
-    uint32_t t = task / j->y->n_heads, h = task % j->y->n_heads;
-    const float *q = s->scratch.q + (uint64_t)t * j->y->wq.rows + h * m->head_k;
-    int16_t *codes = s->scratch.att_q + worker * s->scratch.att_q_stride;
-    float *d = s->scratch.att_d + worker * s->scratch.att_d_stride;
-    if (s->kv.type == SL_KV_Q8 && !s->compute.kernels->quantize_query(q, m->head_k, codes, d))
+    uint32_t group = y->n_heads / y->n_kv_heads, per_token = y->n_kv_heads * j->stretches;
+    uint32_t t = task / per_token, kv_head = task % per_token / j->stretches;
+    uint32_t done = task % j->stretches * j->heads;
+    struct online o = {.n = group - done < j->heads ? group - done : j->heads};
+    if (!begin_heads(j, &o, t, kv_head * group + done, worker))
         atomic_store_explicit(&j->bad, true, memory_order_relaxed);
 
-    struct online o = {
-        .query = {q, codes, d},
-        .kv_head = h / (j->y->n_heads / j->y->n_kv_heads),
-        .scores = s->scratch.att_scores + (uint64_t)worker * SL_KV_BLOCK,
-        .max = -FLT_MAX,
-        .acc = s->scratch.attn.f + (uint64_t)t * j->y->wo.cols + h * m->head_v,
-    };
-    for (uint32_t i = 0; i < m->head_v; i++) o.acc[i] = 0.0f;
     uint32_t n_keys = j->c->pos + t + 1;
     for (uint32_t block = 0; block * SL_KV_BLOCK < n_keys; block++) {
         uint32_t left = n_keys - block * SL_KV_BLOCK;
         attend_block(j, &o, block, left < SL_KV_BLOCK ? left : SL_KV_BLOCK);
     }
-    s->compute.kernels->scale(1.0f / o.sum, m->head_v, o.acc);
+    for (uint32_t h = 0; h < o.n; h++)
+        s->compute.kernels->scale(1.0f / o.sum[h], s->m->head_v,
+                                  o.acc + (uint64_t)h * s->m->head_v);
+}
+
+/* Heads that share keys go over them together, as many as there may be; fewer where that would
+ * leave a thread without a task. */
+static void attend_all(struct attn_job *j)
+{
+    struct sl_pool *pool = j->c->session->compute.pool;
+    uint32_t group = j->y->n_heads / j->y->n_kv_heads, kv_heads = j->c->n * j->y->n_kv_heads;
+    j->heads = group < SL_ATT_HEADS ? group : SL_ATT_HEADS;
+    while (j->heads > 1 && kv_heads * ((group + j->heads - 1) / j->heads) < sl_pool_threads(pool))
+        j->heads = (j->heads + 1) / 2;
+    j->stretches = (group + j->heads - 1) / j->heads;
+    sl_pool_run(pool, attend, j, kv_heads * j->stretches);
 }
 
 static sluice_err project_qkv(const struct sl_chunk *c, const struct sl_layer *y)
@@ -159,6 +202,7 @@ static sluice_err project_qkv(const struct sl_chunk *c, const struct sl_layer *y
         if (!x) return sl_not_finite(c, "input of attention");
         mm[i] = (struct sl_mm){*w[i], x, c->n, out[i], w[i]->rows, 0};
     }
+    if (s->observer.fn) sl_observe_attn_input(c);
     sl_mm_run(&s->compute, mm, 3);
     return SLUICE_OK;
 }
@@ -171,17 +215,18 @@ sluice_err sl_attention(const struct sl_chunk *c)
     sluice_err err = project_qkv(c, y);
     if (err != SLUICE_OK) return err;
 
-    struct attn_job j = {c, y, false};
+    struct attn_job j = {.c = c, .y = y};
     sl_pool_run(s->compute.pool, finish_token, &j, c->n);
     if (atomic_load_explicit(&j.bad, memory_order_relaxed))
         return sl_not_finite(c,
                              "a query, key or value (f32 keys and values have the widest range)");
     sl_acts_begin(&s->scratch.attn, c->n, y->wo.cols);
-    sl_pool_run(s->compute.pool, attend_head, &j, c->n * y->n_heads);
+    attend_all(&j);
     if (atomic_load_explicit(&j.bad, memory_order_relaxed)) return sl_not_finite(c, "a query");
 
     const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.attn, y->wo.type);
     if (!x) return sl_not_finite(c, "output of attention");
+    if (s->observer.fn) sl_observe_attn_output(c);
     struct sl_mm mm = {y->wo, x, c->n, s->scratch.out, s->m->n_embd, 0};
     sl_mm_run(&s->compute, &mm, 1);
     sl_add_bias(c, y->bo, s->scratch.out, s->m->n_embd);

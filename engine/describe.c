@@ -89,12 +89,10 @@ static sluice_err attention_numbers(struct describe *d)
                        sl_gguf_path(d->g), d->key);
     m->clamp_qkv = 0.0f;
     TRY(sl_gguf_f32(d->g, describe_key(d, "attention.clamp_kqv"), &m->clamp_qkv, d->e));
+    m->n_ctx_most = m->n_ctx_train;
     uint32_t window = 0;
     TRY(sl_gguf_u32(d->g, describe_key(d, "attention.sliding_window"), &window, d->e));
-    if (window > 0 && window < m->n_ctx_train)
-        sl_log_line(d->log, SL_LOG_WARN,
-                    "%s is %u; this version attends to the whole context in every layer", d->key,
-                    window);
+    if (window > 0 && window < m->n_ctx_train) m->n_ctx_most = window;
     bool causal = true;
     TRY(sl_gguf_bool(d->g, describe_key(d, "attention.causal"), &causal, d->e));
     if (!causal)
@@ -284,6 +282,11 @@ static sluice_err embeddings(struct describe *d)
     if (t->dims[1] > SL_VOCAB_MAX)
         return sl_fail(d->e, SLUICE_E_LIMIT, "%s: %llu tokens, at most %u are supported",
                        sl_gguf_path(d->g), (unsigned long long)t->dims[1], SL_VOCAB_MAX);
+    if (sl_type_row_group(t->type) > 1)
+        return sl_fail(d->e, SLUICE_E_UNSUPPORTED,
+                       "%s: token_embd.weight is of type %s, which interleaves rows; it is read "
+                       "row by row, so it must have one of GGUF's types",
+                       sl_gguf_path(d->g), sl_type_name(t->type));
     m->embd_tensor = t;
     m->embd_index = (uint32_t)(t - sl_gguf_tensor(d->g, 0));
     m->n_vocab = (uint32_t)t->dims[1];
@@ -349,6 +352,7 @@ sluice_err sl_model_describe(struct sl_model *m, const struct sl_gguf *g, struct
                              const struct sl_log *log, sluice_error *e)
 {
     sl_arena_init(&m->arena, b, 64 << 10);
+    m->gguf = g;
     struct describe d = {.m = m, .g = g, .budget = b, .log = log, .e = e};
     d.used = sl_alloc(b, sl_gguf_n_tensors(g), 1);
     if (!d.used) return sl_fail(e, SLUICE_E_NOMEM, "no memory for the tensor list");

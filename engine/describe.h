@@ -4,6 +4,7 @@
 #define SL_DESCRIBE_H
 
 #include "engine/model.h"
+#include "formats/records.h"
 
 /* Returns from the function at hand where call fails. */
 #define TRY(call)                                                                                  \

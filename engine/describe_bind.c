@@ -96,11 +96,18 @@ sluice_err describe_rows(struct describe *d, const struct sl_gguf_tensor *t, uin
         return sl_fail(d->e, SLUICE_E_LIMIT, "%s: tensor %s is larger than %u x %u",
                        sl_gguf_path(d->g), sl_str_show(t->name, name, sizeof name), SL_ROWS_MAX,
                        SL_COLS_MAX);
+    if (first % sl_type_row_group(t->type) != 0)
+        return sl_fail(d->e, SLUICE_E_UNSUPPORTED,
+                       "%s: tensor %s, of type %s, has to be cut at row %llu, which is no multiple "
+                       "of %u; pack the model again with another type for this tensor",
+                       sl_gguf_path(d->g), sl_str_show(t->name, name, sizeof name),
+                       sl_type_name(t->type), (unsigned long long)first,
+                       sl_type_row_group(t->type));
     *m = (struct sl_matrix){NULL, t->row_bytes, t->type, (uint32_t)n, (uint32_t)t->dims[0]};
-    struct sl_weight w = {.tensor = t,
-                          .src_offset = first * t->row_bytes,
-                          .src_bytes = n * t->row_bytes,
-                          .slot = (const void **)&m->w};
+    struct sl_weight w = {
+        .tensor = t, .src_offset = first * t->row_bytes, .slot = (const void **)&m->w};
+    if (!sl_type_matrix_bytes(t->type, n, t->dims[0], &w.src_bytes))
+        return describe_bad_shape(d, t, t->dims[0], n);
     return add_weight(d, w, w.src_bytes);
 }
 
@@ -122,6 +129,11 @@ sluice_err describe_floats(struct describe *d, const struct sl_gguf_tensor *t, u
     const struct sl_type_info *info = sl_type_info(t->type);
     if (t->dims[0] < first + n || first % info->block_cols != 0 || n % info->block_cols != 0)
         return describe_bad_shape(d, t, first + n, 1);
+    char name[SL_NAME_MAX];
+    if (info->row_group > 1)
+        return sl_fail(d->e, SLUICE_E_UNSUPPORTED,
+                       "%s: tensor %s is a vector of type %s, which is for matrices only",
+                       sl_gguf_path(d->g), sl_str_show(t->name, name, sizeof name), info->name);
     struct sl_weight w = {.tensor = t,
                           .src_offset = first / info->block_cols * info->block_bytes,
                           .src_bytes = n / info->block_cols * info->block_bytes,

@@ -147,9 +147,9 @@ static sluice_err set_part(struct describe *d, const struct sl_gguf_tensor *t, u
 {
     if (rows == 0 || rows > SL_ROWS_MAX || t->dims[0] > SL_COLS_MAX)
         return describe_bad_shape(d, t, 1, SL_ROWS_MAX);
-    *p = (struct sl_expert_part){t->type, (uint32_t)rows, (uint32_t)t->dims[0], t->row_bytes,
-                                 rows * t->row_bytes};
-    return SLUICE_OK;
+    *p = (struct sl_expert_part){t->type, (uint32_t)rows, (uint32_t)t->dims[0], t->row_bytes, 0};
+    bool ok = sl_type_matrix_bytes(t->type, rows, t->dims[0], &p->bytes);
+    return ok ? SLUICE_OK : describe_bad_shape(d, t, t->dims[0], rows);
 }
 
 /* A part whose experts are one tensor [n_experts][rows][cols]. */
@@ -188,6 +188,31 @@ static sluice_err single_part(struct describe *d, uint32_t l, uint32_t p, const 
     return set_part(d, list[0], list[0]->dims[1], &y->experts.part[p]);
 }
 
+/* The parts of an expert lie in one record of a container, and are read as one. */
+static sluice_err bind_records(struct describe *d, uint32_t l)
+{
+    struct sl_expert_shape *s = &d->m->layers[l].experts;
+    struct sl_expert_source *source = &d->m->sources[l];
+    const struct sl_gguf_tensor *const *first = source->single[0];
+    if (!first || !sl_gguf_record(d->g, first[0]->shard, first[0]->offset)) return SLUICE_OK;
+    const struct sl_container_record **list =
+        sl_arena_alloc(&d->m->arena, s->n_experts, sizeof *list);
+    if (!list) return sl_fail(d->e, SLUICE_E_NOMEM, "no memory for the list of experts");
+    for (uint32_t x = 0; x < s->n_experts; x++) {
+        list[x] = sl_gguf_record(d->g, first[x]->shard, first[x]->offset);
+        for (uint32_t p = 0; p < s->n_parts; p++) {
+            const struct sl_gguf_tensor *t = source->single[p] ? source->single[p][x] : first[x];
+            if (!list[x] || sl_gguf_record(d->g, t->shard, t->offset) != list[x])
+                return sl_fail(d->e, SLUICE_E_FORMAT,
+                               "%s: the parts of expert %u of layer %u do not lie together",
+                               sl_gguf_path(d->g), x, l);
+        }
+        s->record_bytes = sl_max_u64(s->record_bytes, list[x]->bytes);
+    }
+    source->record = list;
+    return SLUICE_OK;
+}
+
 static sluice_err expert_part(struct describe *d, uint32_t l, uint32_t p, const char *part)
 {
     char name[64];
@@ -205,6 +230,8 @@ static sluice_err check_expert_shape(struct describe *d, uint32_t l)
     bool ok = down->rows == d->m->n_embd;
     for (uint32_t p = 0; p + 1 < s->n_parts; p++)
         ok = ok && s->part[p].cols == d->m->n_embd && s->part[p].rows == gate_rows;
+    /* gate and up in one: up must begin where rows may be cut */
+    if (s->n_parts == 2) ok = ok && down->cols % sl_type_row_group(s->part[0].type) == 0;
     if (!ok)
         return sl_fail(d->e, SLUICE_E_FORMAT,
                        "%s: the expert tensors of layer %u do not fit together: gate [%u x %u], "
@@ -256,6 +283,7 @@ static sluice_err moe_ffn(struct describe *d, uint32_t l)
     if (!fused) TRY(expert_part(d, l, 1, "up"));
     TRY(expert_part(d, l, y->experts.n_parts - 1, "down"));
     TRY(check_expert_shape(d, l));
+    TRY(bind_records(d, l));
     if (describe_find(d, (int)l, "ffn_up_shexp.weight"))
         TRY(dense_ffn(d, l, "_shexp", &y->ffn));
     else if (m->arch->needs_shared)

@@ -27,6 +27,7 @@ sluice_err sl_dense_ffn(const struct sl_chunk *c, const struct sl_ffn *f, float 
     const struct sl_k_act *xg = sl_acts_for(&s->compute, &s->scratch.norm, f->gate.type);
     const struct sl_k_act *xu = sl_acts_for(&s->compute, &s->scratch.norm, f->up.type);
     if (!xg || !xu) return sl_not_finite(c, "input of the feed-forward network");
+    if (s->observer.fn) sl_observe_ffn_input(c);
     sl_acts_begin(&s->scratch.ff, c->n, n_ff);
     struct sl_mm mm[2] = {{f->gate, xg, c->n, s->scratch.ff.f, n_ff, 0},
                           {f->up, xu, c->n, s->scratch.up, n_ff, 0}};
@@ -36,6 +37,7 @@ sluice_err sl_dense_ffn(const struct sl_chunk *c, const struct sl_ffn *f, float 
 
     const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.ff, f->down.type);
     if (!x) return sl_not_finite(c, "the feed-forward network");
+    if (s->observer.fn) sl_observe_ffn_output(c);
     struct sl_mm down = {f->down, x, c->n, out, s->m->n_embd, 0};
     sl_mm_run(&s->compute, &down, 1);
     sl_add_bias(c, f->down_bias, out, s->m->n_embd);

@@ -12,7 +12,7 @@ sluice_err sl_not_finite(const struct sl_chunk *c, const char *where)
 {
     sluice_err err =
         sl_fail(c->e, SLUICE_E_NUMERIC,
-                "layer %u: %s is not a finite number, or is out of range; the weights are damaged",
+                "layer %u, %s: not a finite number, or out of range; the weights are damaged",
                 c->layer, where);
     if (c->e) c->e->layer = (int32_t)c->layer;
     return err;
@@ -128,6 +128,7 @@ static sluice_err head(const struct sl_chunk *c, uint32_t first, float *logits)
     sl_norm_chunk(c, m->output_norm);
     const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.norm, m->output.type);
     if (!x) return sl_not_finite(c, "input of the output matrix");
+    if (s->observer.fn) sl_observe_head(c);
     struct sl_mm mm = {m->output, x + first, c->n - first, logits, m->n_vocab, 0};
     sl_mm_run(&s->compute, &mm, 1);
     uint64_t n = (uint64_t)(c->n - first) * m->n_vocab;
@@ -136,6 +137,17 @@ static sluice_err head(const struct sl_chunk *c, uint32_t first, float *logits)
             s->compute.kernels->scale(m->logit_scale, m->n_vocab,
                                       logits + (uint64_t)t * m->n_vocab);
     if (!all_finite(logits, n)) return sl_not_finite(c, "a logit");
+    return SLUICE_OK;
+}
+
+/* The head's input alone: an observer sees it of every token, also where no logits are wanted. */
+static sluice_err show_head(const struct sl_chunk *c)
+{
+    struct sl_session *s = c->session;
+    sl_norm_chunk(c, s->m->output_norm);
+    if (!all_finite(s->scratch.norm.f, (uint64_t)c->n * s->m->n_embd))
+        return sl_not_finite(c, "input of the output matrix");
+    sl_observe_head(c);
     return SLUICE_OK;
 }
 
@@ -155,10 +167,10 @@ static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logit
         err = run_layer(c);
         if (err != SLUICE_OK) return err;
     }
-    if (!logits && !want_last) return SLUICE_OK;
+    c->layer = s->m->n_layers - 1;
+    if (!logits && !want_last) return s->observer.fn ? show_head(c) : SLUICE_OK;
     uint64_t start = sl_now_ns();
     s->times = (struct sl_layer_times){0};
-    c->layer = s->m->n_layers - 1;
     err = logits ? head(c, 0, logits) : head(c, c->n - 1, s->scratch.logits);
     tell_times(c, s->m->n_layers, start);
     return err;
@@ -176,9 +188,11 @@ static sluice_err grow_kv(struct sl_session *s, uint32_t n)
     return sl_expert_store_shrink(s->m->store, more) >= more ? sl_kv_grow(&s->kv, n) : err;
 }
 
-/* The list of ids doubles now and then, when the keys may have taken what was left. */
+/* The list of ids doubles now and then, when the keys may have taken what was left; only where they
+ * grow too, so that decoding allocates nothing in between. */
 static sluice_err grow_ids(struct sl_session *s, uint32_t n)
 {
+    n = (n + SL_KV_BLOCK - 1) / SL_KV_BLOCK * SL_KV_BLOCK;
     sluice_err err = sl_ids_reserve(&s->history, n);
     if (err != SLUICE_E_BUDGET || !s->m->store) return err;
     uint64_t count = sl_max_u64(2 * s->history.capacity, (uint64_t)n + 64);

@@ -2,11 +2,13 @@
  *
  * The segment is read with direct access through a few staging buffers, so that nothing of it stays
  * in the page cache: pieces are requested in file order, several at once, and copied (or decoded to
- * float) to their place in the same order. */
+ * float) to their place in the same order. Of a container whole records are read and compared, and
+ * the piece is taken from among them. */
 #include <string.h>
 
 #include "engine/model.h"
 #include "formats/checksum.h"
+#include "formats/records.h"
 #include "io/block.h"
 
 #define PIECE_BYTES (1u << 20) /* of one read */
@@ -70,10 +72,11 @@ static sluice_err open_files(struct load *l, struct sl_budget *b)
 
 /* A piece under way. */
 struct piece {
-    struct sl_io_request request;
-    uint8_t *buffer; /* [room] from a multiple of the block */
+    struct sl_io_request request; /* of whole records, where there are any */
+    uint8_t *buffer;              /* [room] from a multiple of the block */
     const struct sl_weight *w;
-    uint64_t at; /* bytes from the start of the weight */
+    uint64_t at;          /* bytes from the start of the weight */
+    uint64_t lead, bytes; /* of what was read, where it begins, and how much it is */
 };
 
 struct stage {
@@ -87,7 +90,7 @@ struct stage {
 
 static uint64_t piece_bytes(const struct sl_weight *w, uint64_t at)
 {
-    uint32_t block = sl_type_info(w->tensor->type)->block_bytes;
+    uint32_t block = w->as_f32 ? sl_type_info(w->tensor->type)->block_bytes : 1;
     uint64_t most = PIECE_BYTES / block * block; /* decoding takes whole blocks */
     return sl_min_u64(most, w->src_bytes - at);
 }
@@ -97,16 +100,19 @@ static sluice_err request_next(struct stage *s)
     struct sl_model *m = s->l->m;
     const struct sl_weight *w = &m->weights[s->weight];
     struct piece *p = &s->piece[(s->first + s->n) % PIECES];
-    uint64_t offset = w->tensor->offset + w->src_offset + s->at;
+    struct sl_range part = {w->tensor->offset + w->src_offset + s->at, piece_bytes(w, s->at)};
+    struct sl_range whole = sl_gguf_widen(s->l->g, w->tensor->shard, part);
     p->w = w;
     p->at = s->at;
+    p->lead = part.offset - whole.offset;
+    p->bytes = part.bytes;
     p->request = (struct sl_io_request){
         .file = m->files[w->tensor->shard],
-        .offset = offset,
-        .bytes = piece_bytes(w, s->at),
-        .dst = p->buffer + offset % sl_model_block(),
+        .offset = whole.offset,
+        .bytes = whole.bytes,
+        .dst = p->buffer + whole.offset % sl_model_block(),
     };
-    s->at += p->request.bytes;
+    s->at += part.bytes;
     if (s->at == w->src_bytes) s->weight++, s->at = 0;
     s->n++;
     struct sl_io_request *r = &p->request;
@@ -144,8 +150,8 @@ static sluice_err check_sum(struct stage *s, const struct piece *p)
         s->summed = UINT64_MAX;
         return SLUICE_OK;
     }
-    sl_xxh3_add(&s->sum, p->request.dst, p->request.bytes);
-    s->summed += p->request.bytes;
+    sl_xxh3_add(&s->sum, p->request.dst, p->bytes); /* no records, so nothing before it */
+    s->summed += p->bytes;
     if (s->summed < w->tensor->bytes) return SLUICE_OK;
     uint32_t tensor = (uint32_t)(w->tensor - sl_gguf_tensor(s->l->g, 0));
     if (sl_xxh3_end(&s->sum) == sl_sums_get(sums, tensor, 0)) return SLUICE_OK;
@@ -168,18 +174,22 @@ static sluice_err place_oldest(struct stage *s)
     s->first = (s->first + 1) % PIECES;
     s->n--;
     if (r->code != SLUICE_OK) return name_tensor(s, p->w, sl_io_request_error(r, l->e));
-    uint8_t *to = l->m->resident.base + p->w->offset;
-    sluice_err err = check_sum(s, p);
+    struct sl_range whole = {r->offset, r->bytes};
+    sluice_err err = sl_gguf_check(l->g, p->w->tensor->shard, whole, r->dst, l->e);
+    if (err != SLUICE_OK) return name_tensor(s, p->w, err);
+    err = check_sum(s, p);
     if (err != SLUICE_OK) return err;
+    uint8_t *to = l->m->resident.base + p->w->offset;
+    const uint8_t *from = (const uint8_t *)r->dst + p->lead;
     if (p->w->as_f32) {
         const struct sl_type_info *info = sl_type_info(p->w->tensor->type);
         uint64_t first = p->at / info->block_bytes * info->block_cols;
-        info->decode(r->dst, (float *)(void *)to + first,
-                     r->bytes / info->block_bytes * info->block_cols);
+        info->decode(from, (float *)(void *)to + first,
+                     p->bytes / info->block_bytes * info->block_cols);
     } else {
-        memcpy(to + p->at, r->dst, r->bytes);
+        memcpy(to + p->at, from, p->bytes);
     }
-    if (report(l, r->bytes)) return sl_fail(l->e, SLUICE_E_CANCELLED, "loading was cancelled");
+    if (report(l, p->bytes)) return sl_fail(l->e, SLUICE_E_CANCELLED, "loading was cancelled");
     return SLUICE_OK;
 }
 
@@ -216,7 +226,10 @@ static sluice_err check_rows(struct load *l)
     return SLUICE_OK;
 }
 
-static uint64_t piece_room(void) { return sl_io_room(sl_model_block(), PIECE_BYTES); }
+static uint64_t piece_room(void)
+{
+    return sl_io_room(sl_model_block(), PIECE_BYTES + 2 * SL_SHEET_BYTES);
+}
 
 static sluice_err read_resident(struct load *l, struct sl_budget *b)
 {
@@ -275,10 +288,15 @@ static sluice_err open_store(struct load *l, struct sl_budget *b)
     return err;
 }
 
-/* The table that remembers the sums of embedding rows. */
+/* Whether sums of embedding rows have to be remembered. */
+static bool keeps_row_sums(const struct sl_model *m)
+{
+    return !m->tied && !sl_gguf_record(m->gguf, m->embd_tensor->shard, m->embd_tensor->offset);
+}
+
 static sluice_err open_row_sums(struct load *l, struct sl_budget *b)
 {
-    if (l->m->tied) return SLUICE_OK;
+    if (!keeps_row_sums(l->m)) return SLUICE_OK;
     l->m->embd_sums = sl_alloc(b, l->m->n_vocab, sizeof *l->m->embd_sums);
     return l->m->embd_sums ? SLUICE_OK
                            : sl_fail(l->e, SLUICE_E_NOMEM, "no memory for sums of the embedding");
@@ -286,7 +304,7 @@ static sluice_err open_row_sums(struct load *l, struct sl_budget *b)
 
 uint64_t sl_model_load_bytes(const struct sl_model *m)
 {
-    return m->tied ? 0 : (uint64_t)m->n_vocab * sizeof *m->embd_sums;
+    return keeps_row_sums(m) ? (uint64_t)m->n_vocab * sizeof *m->embd_sums : 0;
 }
 
 uint64_t sl_model_stage_bytes(void) { return PIECES * piece_room(); }

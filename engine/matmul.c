@@ -24,7 +24,11 @@ static uint32_t outlier_limit(enum sl_act_kind kind)
     return kind == SL_ACT_Q8_32 ? 127 * 127 * 32 / 9 : 127 * 127 * 256 / 64;
 }
 
-/* Elements of one digit's arrays of one vector; each stays 64-byte aligned. */
+#define LINE_BYTES 64
+
+/* Elements of one digit's arrays of one vector; each stays 64-byte aligned. Codes have a line to
+ * spare: kernels go through the same columns of many vectors, which at a distance of a power of two
+ * would all want the same few places in the first-level cache. */
 struct strides {
     uint64_t q, d, sums;
 };
@@ -32,7 +36,7 @@ struct strides {
 static struct strides strides_of(enum sl_act_kind kind, uint32_t cols)
 {
     uint64_t padded = ((uint64_t)cols + 255) & ~(uint64_t)255, blocks = padded / block_of(kind);
-    return (struct strides){padded, (blocks + 15) & ~(uint64_t)15,
+    return (struct strides){padded + LINE_BYTES, (blocks + 15) & ~(uint64_t)15,
                             (padded / 16 + 31) & ~(uint64_t)31};
 }
 
@@ -188,7 +192,7 @@ static void run_tile(void *arg, uint32_t task, uint32_t worker)
         .y = i->y + row,
         .y_stride = i->y_stride,
     };
-    j->k->matmul[i->w.type](&m);
+    j->k->matmul[SL_TYPE_SLOT(i->w.type)](&m);
 }
 
 void sl_mm_run(const struct sl_compute *c, struct sl_mm *items, uint32_t n_items)

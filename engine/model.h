@@ -66,6 +66,9 @@ struct sl_weight {
 struct sl_model {
     const struct sl_arch *arch;
     uint32_t n_layers, n_embd, n_vocab, n_ctx_train;
+    /* n_ctx_train, or the sliding window of attention where that is less: every layer attends to
+     * the whole context here, so that a longer one would be wrong. */
+    uint32_t n_ctx_most;
     uint32_t head_k, head_v; /* elements of a key and a value head */
     float norm_eps;
     float clamp_qkv;                  /* > 0: q, k, v are clamped to +- this */
@@ -77,6 +80,7 @@ struct sl_model {
     /* [n_vocab][n_embd]. Rows of token_embd are read from the file token by token (embed.c), unless
      * it is the output matrix too: then token_embd.w is that, otherwise NULL. */
     struct sl_matrix token_embd, output;
+    const struct sl_gguf *gguf; /* where the weights are */
     const struct sl_gguf_tensor *embd_tensor;
     uint32_t embd_index; /* of that tensor in the file's list */
     bool tied;           /* output is token_embd */
@@ -102,7 +106,8 @@ struct sl_model {
     struct sl_io_file **files; /* [n_files] */
     uint32_t n_files;
     struct sl_sums *sums;          /* or NULL */
-    uint32_t *embd_sums;           /* [n_vocab] low half of each row's XXH3 once read, 0: not yet */
+    uint32_t *embd_sums;           /* [n_vocab] low half of each row's XXH3 once read, 0: not yet;
+                                      NULL where the file has checksums of its own */
     struct sl_expert_store *store; /* NULL: a dense model */
     _Atomic uint32_t trim_request; /* see trim.h */
     bool trimmed;                  /* memory was asked back, and not yet offered again */

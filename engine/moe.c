@@ -35,6 +35,8 @@ static sluice_err choose(const struct sl_chunk *c, const struct sl_layer *y, uin
     }
     sluice_err err = sl_router_select(&y->router, logits, with, chosen,
                                       s->scratch.weight + (uint64_t)t * k, c->e);
+    if (err != SLUICE_OK) return name_layer(c, err);
+    if (s->chooser.fn) err = moe_replace_choice(c, t);
     if (err == SLUICE_OK && s->sticky) sl_sticky_chose(s->sticky, c->layer, c->pos + t, chosen);
     return err;
 }
@@ -45,11 +47,12 @@ static sluice_err route(const struct sl_chunk *c, const struct sl_layer *y)
     struct sl_session *s = c->session;
     const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.norm, y->gate_inp.type);
     if (!x) return sl_not_finite(c, "input of the router");
+    if (s->observer.fn) sl_observe_router(c);
     struct sl_mm mm = {y->gate_inp, x, c->n, s->scratch.scores, y->n_experts, 0};
     sl_mm_run(&s->compute, &mm, 1);
     for (uint32_t t = 0; t < c->n; t++) {
         sluice_err err = choose(c, y, t);
-        if (err != SLUICE_OK) return name_layer(c, err);
+        if (err != SLUICE_OK) return err;
     }
     return SLUICE_OK;
 }

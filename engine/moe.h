@@ -17,6 +17,14 @@ struct moe_run {
 /* moe_experts.c: all chosen experts through their products, as they arrive, into scratch.out. */
 SL_MUST_CHECK sluice_err moe_run_experts(struct moe_run *r);
 
+/* observe.c: shows an expert's input, and what its down projection takes, to the observer. */
+void moe_observe_input(const struct moe_run *r, uint32_t expert);
+void moe_observe_output(const struct moe_run *r, uint32_t expert);
+
+/* moe_replay.c: what the session's chooser wants for token t, in place of the router's choice,
+ * which has been made. SLUICE_E_ARG where it names what there is not. */
+SL_MUST_CHECK sluice_err moe_replace_choice(const struct sl_chunk *c, uint32_t t);
+
 /* moe_guess.c: tells the store what the next layer will probably want, and the predictor what this
  * one wanted. */
 void moe_look_ahead(const struct moe_run *r);

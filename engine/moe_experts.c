@@ -79,6 +79,7 @@ static sluice_err run_inputs(const struct moe_run *r, uint32_t n_ready)
     for (uint32_t i = 0; i < n_ready; i++) {
         if (!(s->ready[i].steps & SL_EXPERT_INPUTS)) continue;
         struct rows p = rows_of(r, s->ready[i].expert);
+        if (r->c->session->observer.fn) moe_observe_input(r, s->ready[i].expert);
         for (uint32_t row = p.first; row < p.first + p.n; row++) {
             uint32_t token = s->pair_token[r->first_pair + row];
             s->pair_x[0][row] = x[0][token];
@@ -112,6 +113,7 @@ static void run_outputs(const struct moe_run *r, uint32_t n_ready)
     for (uint32_t i = 0; i < n_ready; i++) {
         if (!(s->ready[i].steps & SL_EXPERT_OUTPUT)) continue;
         struct rows p = rows_of(r, s->ready[i].expert);
+        if (r->c->session->observer.fn) moe_observe_output(r, s->ready[i].expert);
         struct sl_matrix w = part_matrix(down, s->ready[i].view.part[r->y->experts.n_parts - 1]);
         s->mm[n++] = (struct sl_mm){
             w, x + p.first, p.n, s->pair_out + (uint64_t)p.first * n_embd, n_embd, 0};

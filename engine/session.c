@@ -50,11 +50,12 @@ static void scratch_layout(struct sl_scratch *s, const struct sl_model *m, uint3
     s->up = sl_layout_take(l, (uint64_t)chunk * m->max_ff, sizeof *s->up);
     sl_acts_layout(&s->ff, l, chunk, m->max_ff);
     if (m->n_moe_layers) moe_layout(s, m, chunk, l);
-    s->att_scores = sl_layout_take(l, (uint64_t)threads * SL_KV_BLOCK, sizeof *s->att_scores);
+    uint64_t heads = (uint64_t)threads * SL_ATT_HEADS;
+    s->att_scores = sl_layout_take(l, heads * SL_KV_BLOCK, sizeof *s->att_scores);
     s->att_q_stride = ((uint64_t)m->head_k + 31) & ~(uint64_t)31;
     s->att_d_stride = (s->att_q_stride / SL_KV_GROUP + 15) & ~(uint64_t)15;
-    s->att_q = sl_layout_take(l, threads * s->att_q_stride, sizeof *s->att_q);
-    s->att_d = sl_layout_take(l, threads * s->att_d_stride, sizeof *s->att_d);
+    s->att_q = sl_layout_take(l, heads * s->att_q_stride, sizeof *s->att_q);
+    s->att_d = sl_layout_take(l, heads * s->att_d_stride, sizeof *s->att_d);
     s->embd_stage = sl_layout_take(l, sl_embed_room(m), 1);
     s->logits = sl_layout_take(l, m->n_vocab, sizeof *s->logits);
 }

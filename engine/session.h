@@ -8,8 +8,11 @@
 #include "engine/kv.h"
 #include "engine/matmul.h"
 #include "engine/text/tokenizer.h"
+#include "include/sluice.h"
 #include "router/predict.h"
 #include "router/sticky.h"
+
+#define SL_ATT_HEADS 8u /* query heads that go over a block of keys and values together */
 
 /* Working memory for a chunk of up to chunk tokens; rows are tokens unless said otherwise. */
 struct sl_scratch {
@@ -45,10 +48,10 @@ struct sl_scratch {
     float *guess_scores;           /* [max_experts] */
     struct sl_expert_hint *hints;  /* [max_experts] */
 
-    /* Attention, one for each worker. */
-    float *att_scores; /* [threads][SL_KV_BLOCK] */
-    int16_t *att_q;    /* [threads][head_k rounded up] query codes */
-    float *att_d;      /* [threads][groups] */
+    /* Attention, for each worker and each of the heads it takes at once. */
+    float *att_scores; /* [threads][SL_ATT_HEADS][SL_KV_BLOCK] */
+    int16_t *att_q;    /* [threads][SL_ATT_HEADS][head_k rounded up] query codes */
+    float *att_d;      /* [threads][SL_ATT_HEADS][groups] */
     uint64_t att_q_stride, att_d_stride;
 
     uint8_t *embd_stage; /* rows of the embedding table as read */
@@ -67,6 +70,19 @@ struct sl_layer_times {
 typedef void sl_layer_fn(void *user, uint32_t layer, uint32_t n_tokens,
                          const struct sl_layer_times *times);
 
+/* Who sees the inputs of weight matrices. */
+struct sl_observer {
+    sluice_input_fn *fn; /* NULL: nobody */
+    void *user;
+    const struct sl_gguf *names; /* the model's file, for how its tensors are called */
+};
+
+/* Who chooses experts in the router's place. */
+struct sl_chooser {
+    sluice_route_fn *fn; /* NULL: nobody */
+    void *user;
+};
+
 struct sl_session {
     struct sl_model *m;
     struct sl_compute compute;
@@ -84,6 +100,8 @@ struct sl_session {
     struct sl_layer_times times;    /* of the layer under way */
     sl_layer_fn *on_layer;          /* or NULL */
     void *on_layer_user;
+    struct sl_observer observer;
+    struct sl_chooser chooser;
     atomic_bool cancel; /* set from anywhere, read once a layer */
     uint64_t eval_tokens, eval_ns;
 };
@@ -128,7 +146,7 @@ struct sl_chunk {
 
 /* Rows of the embedding table to scratch.x. Errors of reading. */
 SL_MUST_CHECK sluice_err sl_embed(const struct sl_chunk *c, const int32_t *ids);
-#define SL_EMBED_BATCH 32u /* rows read at once */
+#define SL_EMBED_BATCH 32u /* rows read at once, at most */
 /* Bytes of scratch.embd_stage. */
 uint64_t sl_embed_room(const struct sl_model *m);
 /* scratch.out = attention(norm(scratch.x)); writes keys and values of the chunk. */
@@ -141,6 +159,15 @@ SL_MUST_CHECK sluice_err sl_moe_ffn(const struct sl_chunk *c);
 void sl_norm_chunk(const struct sl_chunk *c, const float *weight);
 /* Adds bias (NULL: nothing) to n rows of cols elements. */
 void sl_add_bias(const struct sl_chunk *c, const float *bias, float *y, uint32_t cols);
+/* observe.c: shows what has just been made, where the session has an observer: norm of the chunk as
+ * input of attention, of a dense network (or the shared expert), of the router and of the head;
+ * attention's output, and what the network's down projection takes. */
+void sl_observe_attn_input(const struct sl_chunk *c);
+void sl_observe_attn_output(const struct sl_chunk *c);
+void sl_observe_ffn_input(const struct sl_chunk *c);
+void sl_observe_ffn_output(const struct sl_chunk *c);
+void sl_observe_router(const struct sl_chunk *c);
+void sl_observe_head(const struct sl_chunk *c);
 /* SLUICE_E_NUMERIC for the chunk's layer. */
 sluice_err sl_not_finite(const struct sl_chunk *c, const char *where);
 /* Whether a norm may be taken of x: numbers, and none so large that its square overflows, since the

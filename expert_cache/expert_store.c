@@ -16,13 +16,15 @@ static void fill_layer(struct sl_expert_store *s, const struct sl_expert_store_c
     if (l->shape.n_experts == 0) return;
     l->turn = s->n_turns++;
     uint64_t at = 0;
-    for (uint32_t p = 0; p < l->shape.n_parts; p++) {
-        l->part_at[p] = at;
-        at += store_part_room(s->block, l->shape.part[p].bytes);
-        l->expert_bytes += l->shape.part[p].bytes;
+    l->n_reads = store_n_reads(&l->shape);
+    for (uint32_t r = 0; r < l->n_reads; r++) {
+        uint64_t bytes = store_read_bytes(&l->shape, r);
+        l->read_at[r] = at;
+        at += store_part_room(s->block, bytes);
+        l->expert_bytes += bytes;
     }
-    l->all_parts = (uint8_t)((1u << l->shape.n_parts) - 1);
-    l->input_parts = (uint8_t)(l->all_parts >> 1);
+    l->all_reads = (uint8_t)((1u << l->n_reads) - 1);
+    l->input_reads = (uint8_t)(l->n_reads == 1 ? l->all_reads : l->all_reads >> 1);
 }
 
 static void fill_layers(struct sl_expert_store *s, const struct sl_expert_store_config *c,
@@ -35,7 +37,7 @@ static void fill_layers(struct sl_expert_store *s, const struct sl_expert_store_
         s->layers[l].first = first;
         s->layers[l].first_sum = first_sum;
         first += c->shapes[l].n_experts;
-        first_sum += (uint64_t)c->shapes[l].n_experts * c->shapes[l].n_parts;
+        first_sum += (uint64_t)c->shapes[l].n_experts * store_n_reads(&c->shapes[l]);
     }
     s->n_layers = c->n_layers;
     s->now_turn = s->n_turns > 0 ? s->n_turns - 1 : 0; /* the first layer is next */
@@ -47,7 +49,7 @@ static void count_all(const struct sl_expert_store_config *c, const struct sl_ex
     *n = (struct store_counts){.n_layers = c->n_layers};
     for (uint32_t l = 0; l < c->n_layers; l++) {
         n->n_experts += c->shapes[l].n_experts;
-        n->n_sums += (uint64_t)c->shapes[l].n_experts * c->shapes[l].n_parts;
+        n->n_sums += (uint64_t)c->shapes[l].n_experts * store_n_reads(&c->shapes[l]);
     }
     for (uint32_t k = 0; k < SL_EC_CLASSES_MAX; k++)
         n->n_slots += sl_min_u64(c->n_slots[k], z->n_experts[k]);
@@ -89,9 +91,9 @@ static bool take_tables(struct sl_expert_store *s, const struct store_counts *n,
     struct sl_arena *a = &s->arena;
     sl_arena_init(a, s->budget, store_arena_bytes(n, map));
     s->layers = sl_arena_alloc(a, n->n_layers, sizeof *s->layers);
-    if (map) return s->layers != NULL;
-    s->slots = sl_arena_alloc(a, n->n_slots, sizeof *s->slots);
     s->sums = sl_arena_alloc(a, n->n_sums, sizeof *s->sums);
+    if (map) return s->layers != NULL && s->sums != NULL;
+    s->slots = sl_arena_alloc(a, n->n_slots, sizeof *s->slots);
     s->predicted = sl_arena_alloc(a, n->n_experts, sizeof *s->predicted);
     s->hot = sl_arena_alloc(a, n->n_slots, sizeof *s->hot);
     s->warm.ids = sl_arena_alloc(a, n->n_slots, sizeof *s->warm.ids);

@@ -12,13 +12,15 @@
  *   sl_expert_end      after the last, or to give up
  *
  * An expert's parts are read by themselves, so that gate and up can be computed while down is still
- * in flight. Where a model has a slot for every expert (n_slots equal to the experts) all are read
- * at open and nothing is ever evicted: a fully resident model is the same code.
+ * in flight; in a container they lie in one record, which is read as a whole. Where a model has a
+ * slot for every expert (n_slots equal to the experts) all are read at open and nothing is ever
+ * evicted: a fully resident model is the same code.
  *
- * Every part's XXH3 is remembered at its first read and compared at every later one; with a sums
- * file (formats/sums.h) the first is compared too.
+ * What is read is compared: a container's record with its checksum; otherwise a part's XXH3 is
+ * remembered at its first read and compared at every later one, and with a sums file
+ * (formats/sums.h) the first is compared too.
  *
- * Memory of a slot: for each part an area of sl_io_room(block, bytes) bytes from a multiple of
+ * Memory of a slot: for each read an area of sl_io_room(block, bytes) bytes from a multiple of
  * block on, data at base + (file offset mod block), so that direct reads need no bounce copy.
  *
  * Thread: everything on the driver; workers may read a leased view. */
@@ -31,6 +33,7 @@
 #include "expert_cache/expert_cache.h"
 #include "expert_cache/read_ahead.h"
 #include "formats/gguf.h"
+#include "formats/records.h"
 #include "formats/sums.h"
 #include "io/io.h"
 
@@ -38,10 +41,10 @@
 
 /* One weight matrix of an expert; all experts of a layer agree on it. */
 struct sl_expert_part {
-    uint32_t type; /* enum sl_type */
+    uint32_t type; /* enum sl_type or enum sl_sq_type */
     uint32_t rows, cols;
     uint64_t row_bytes;
-    uint64_t bytes; /* rows * row_bytes */
+    uint64_t bytes; /* of the matrix: sl_type_matrix_bytes */
 };
 
 /* The experts of one layer. n_experts 0: the layer has none. The last part is down. */
@@ -50,6 +53,7 @@ struct sl_expert_shape {
     uint32_t top_k;
     uint32_t n_parts; /* 3: gate, up, down; 2: gate|up in one, down */
     struct sl_expert_part part[SL_EXPERT_PARTS_MAX];
+    uint64_t record_bytes; /* the largest record of an expert; 0: parts lie apart */
 };
 
 /* Where they are in the files: for each part either one tensor [n_experts][rows][cols], or a
@@ -57,6 +61,7 @@ struct sl_expert_shape {
 struct sl_expert_source {
     const struct sl_gguf_tensor *tensor[SL_EXPERT_PARTS_MAX];        /* whole, or NULL */
     const struct sl_gguf_tensor *const *single[SL_EXPERT_PARTS_MAX]; /* [n_experts], or NULL */
+    const struct sl_container_record *const *record; /* [n_experts] that hold all parts, or NULL */
 };
 
 /* What part areas are aligned to: a file whose own block (sl_io_file_block) is larger has to be

@@ -4,8 +4,10 @@
  *   store_sizes.c    the memory plan             store_guess.c   reads nobody waits for yet
  *   store_reads.c    requests and arrivals       store_memory.c  shrinking and growing
  *   store_load.c     everything at open          store_map.c     mapped files instead
+ *   store_sums.c     checksums
  *
- * An expert on its way from the file is a flight: up to three requests into one slot. Flights are
+ * An expert on its way from the file is a flight: up to three requests into one slot, one for each
+ * part, or a single one where all lie in one record. To the books a request is a part. Flights are
  * few and preallocated. A slot whose read failed is handed back to the books only when the last of
  * its requests is complete, since until then the drive may still write to it. */
 #ifndef SL_STORE_H
@@ -60,10 +62,11 @@ struct store_layer {
     uint32_t first; /* expert 0 among all experts */
     uint64_t first_sum;
     uint32_t size_class;
-    uint32_t turn; /* among the layers with experts */
-    uint64_t part_at[SL_EC_PARTS_MAX];
+    uint32_t turn;                     /* among the layers with experts */
+    uint32_t n_reads;                  /* of an expert: its parts, or 1: its record */
+    uint64_t read_at[SL_EC_PARTS_MAX]; /* in the slot: the area of each read */
     uint64_t expert_bytes;
-    uint8_t all_parts, input_parts; /* masks */
+    uint8_t all_reads, input_reads; /* masks */
     struct sl_expert_layer_stats stats;
 };
 
@@ -126,7 +129,7 @@ struct sl_expert_store {
     uint32_t slots_of[SL_EC_CLASSES_MAX], open_of[SL_EC_CLASSES_MAX], leased_of[SL_EC_CLASSES_MAX];
     uint64_t class_at[SL_EC_CLASSES_MAX], slot_bytes[SL_EC_CLASSES_MAX];
     struct store_slot *slots; /* [n_slots] */
-    uint64_t *sums;           /* per expert and part; 0: not yet read */
+    uint64_t *sums;           /* per expert and read; 0: not yet read */
     uint8_t *predicted;       /* per expert: hinted at for its layer's coming token */
     struct sl_ec_hot *hot;    /* [n_slots] for sl_expert_hottest */
 
@@ -153,6 +156,16 @@ struct sl_expert_store {
 
 /* Bytes of a part's area. */
 uint64_t store_part_room(uint64_t block, uint64_t part_bytes);
+/* Reads that an expert takes. */
+static inline uint32_t store_n_reads(const struct sl_expert_shape *s)
+{
+    return s->record_bytes > 0 ? 1 : s->n_parts;
+}
+/* The most bytes of read r of any expert. */
+static inline uint64_t store_read_bytes(const struct sl_expert_shape *s, uint32_t r)
+{
+    return s->record_bytes > 0 ? s->record_bytes : s->part[r].bytes;
+}
 /* Where a part is in its file. */
 const struct sl_gguf_tensor *store_part_tensor(const struct store_layer *l, uint32_t expert,
                                                uint32_t part);
@@ -165,9 +178,16 @@ static inline bool store_flights_left(const struct sl_expert_store *s)
 {
     return s->free_flight != SL_EC_NONE;
 }
-/* Prepares the reads of these parts; they start with the next flush. A flight must be left. */
+/* Where what read r of an expert brings lies. */
+struct store_place {
+    uint32_t shard;
+    uint64_t offset, bytes;
+};
+struct store_place store_read_place(const struct sl_expert_store *s, struct sl_expert_id id,
+                                    uint32_t r);
+/* Prepares these reads; they start with the next flush. A flight must be left. */
 struct flight *store_read(struct sl_expert_store *s, struct sl_expert_id id, uint32_t slot,
-                          uint32_t parts, enum fetch_why why);
+                          uint32_t reads, enum fetch_why why);
 void store_flush(struct sl_expert_store *s);
 /* Takes note of what has arrived, waiting for at least min requests. */
 void store_reap(struct sl_expert_store *s, uint32_t min);
@@ -175,6 +195,16 @@ void store_reap(struct sl_expert_store *s, uint32_t min);
 void store_adopt(struct sl_expert_store *s, struct flight *f);
 /* Takes back the requests that have not started. */
 void store_cancel(struct sl_expert_store *s, struct flight *f);
+
+/* ---- store_sums.c -----------------------------------------------------------------------------
+ */
+
+/* Compares what read r of an expert brought with what is known of it. SLUICE_E_CORRUPT names file,
+ * layer, expert and offset. */
+SL_MUST_CHECK sluice_err store_check(struct sl_expert_store *s, struct sl_expert_id id, uint32_t r,
+                                     const void *data, sluice_error *e);
+/* Whether that was done before. */
+bool store_checked(struct sl_expert_store *s, struct sl_expert_id id, uint32_t r);
 
 /* ---- store_chunk.c ----------------------------------------------------------------------------
  */
@@ -212,6 +242,8 @@ SL_MUST_CHECK sluice_err store_load_all(struct sl_expert_store *s,
 
 SL_MUST_CHECK sluice_err store_map_open(struct sl_expert_store *s, sluice_error *e);
 void store_map_close(struct sl_expert_store *s);
+/* Compares what the open chunk needs, each expert at its first use. */
+SL_MUST_CHECK sluice_err store_map_check(struct sl_expert_store *s, sluice_error *e);
 const uint8_t *store_map_part(const struct sl_expert_store *s, uint32_t layer, uint32_t expert,
                               uint32_t part);
 

@@ -66,7 +66,7 @@ static bool fetch(struct sl_expert_store *s, struct wanted *w, enum sl_ec_why wh
     if (sl_ec_reserve(s->ec, c->layer, w->expert, why, &got) == SL_EC_BUSY) return false;
     store_took_slot(s, &got);
     (void)store_read(s, (struct sl_expert_id){c->layer, w->expert}, got.slot,
-                     s->layers[c->layer].all_parts, c->in_order ? FETCH_PROMPT : FETCH_DEMAND);
+                     s->layers[c->layer].all_reads, c->in_order ? FETCH_PROMPT : FETCH_DEMAND);
     take_lease(s, w);
     return true;
 }
@@ -117,7 +117,7 @@ static void count_choice(struct sl_expert_store *s, uint32_t layer, uint32_t exp
     s->stats.uses++, l->stats.uses++;
     uint32_t slot = s->ec != NULL ? sl_ec_find(s->ec, layer, expert) : 0;
     if (slot == SL_EC_NONE) return;
-    if (s->ec == NULL || sl_ec_parts(s->ec, slot) == l->all_parts)
+    if (s->ec == NULL || sl_ec_parts(s->ec, slot) == l->all_reads)
         s->stats.hits++, l->stats.hits++;
     else
         s->stats.hits_flying++, l->stats.hits_flying++;
@@ -209,7 +209,7 @@ void sl_expert_begin(struct sl_expert_store *s, const struct sl_expert_need *nee
 
 static uint32_t parts_there(const struct sl_expert_store *s, const struct wanted *w)
 {
-    if (s->ec == NULL) return s->layers[s->chunk.layer].all_parts;
+    if (s->ec == NULL) return s->layers[s->chunk.layer].all_reads;
     return w->lease.slot == SL_EC_NONE ? 0 : sl_ec_parts(s->ec, w->lease.slot);
 }
 
@@ -219,8 +219,8 @@ static uint32_t steps_of(const struct sl_expert_store *s, const struct wanted *w
     const struct store_layer *l = &s->layers[s->chunk.layer];
     uint32_t there = parts_there(s, w), steps = 0;
     if (w->released || (s->ec != NULL && w->lease.slot == SL_EC_NONE)) return 0;
-    if ((there & l->input_parts) == l->input_parts) steps |= SL_EXPERT_INPUTS;
-    if (there == l->all_parts) steps |= SL_EXPERT_OUTPUT;
+    if ((there & l->input_reads) == l->input_reads) steps |= SL_EXPERT_INPUTS;
+    if (there == l->all_reads) steps |= SL_EXPERT_OUTPUT;
     return steps & ~(uint32_t)w->handed;
 }
 
@@ -231,7 +231,7 @@ static void hand_out(struct sl_expert_store *s, struct wanted *w, uint32_t steps
     uint32_t there = parts_there(s, w);
     *out = (struct sl_expert_ready){.expert = w->expert, .steps = steps};
     for (uint32_t p = 0; p < s->layers[c->layer].shape.n_parts; p++) {
-        if (!(there >> p & 1)) continue;
+        if (!(there >> (s->layers[c->layer].n_reads > 1 ? p : 0) & 1)) continue;
         out->view.part[p] = s->ec == NULL
                                 ? store_map_part(s, c->layer, w->expert, p)
                                 : store_part_address(s, c->layer, w->expert, p, w->lease.slot);
@@ -286,8 +286,9 @@ sluice_err sl_expert_next(struct sl_expert_store *s, struct sl_expert_ready *out
     SLUICE_ASSERT(c->open && max >= 1);
     *n = 0;
     if (s->ec == NULL) {
-        *n = collect(s, out, max);
-        return SLUICE_OK;
+        sluice_err err = store_map_check(s, e);
+        if (err == SLUICE_OK) *n = collect(s, out, max);
+        return err;
     }
     store_reap(s, 0);
     for (;;) {
@@ -369,5 +370,5 @@ bool sl_expert_at_hand(const struct sl_expert_store *s, uint32_t layer, uint32_t
 {
     if (s->ec == NULL) return true;
     uint32_t slot = sl_ec_find(s->ec, layer, expert);
-    return slot != SL_EC_NONE && sl_ec_parts(s->ec, slot) == s->layers[layer].all_parts;
+    return slot != SL_EC_NONE && sl_ec_parts(s->ec, slot) == s->layers[layer].all_reads;
 }

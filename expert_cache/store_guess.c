@@ -86,7 +86,7 @@ static void pump_coming(struct sl_expert_store *s)
         if (sl_ec_find(s->ec, id.layer, id.expert) == SL_EC_NONE) {
             if (sl_ec_reserve(s->ec, id.layer, id.expert, SL_EC_PROMPT, &got) == SL_EC_BUSY) return;
             store_took_slot(s, &got);
-            (void)store_read(s, id, got.slot, s->layers[id.layer].all_parts, FETCH_COMING);
+            (void)store_read(s, id, got.slot, s->layers[id.layer].all_reads, FETCH_COMING);
             s->slots[got.slot].guess = FETCH_COMING;
             store_lease(s, id.layer, id.expert, &c->held[c->n_held++]);
         }
@@ -140,7 +140,7 @@ static void pump_token(struct sl_expert_store *s)
         if (sl_ec_find(s->ec, id.layer, id.expert) != SL_EC_NONE) continue;
         if (sl_ec_reserve(s->ec, id.layer, id.expert, SL_EC_GUESS, &got) != SL_EC_ENTERS) continue;
         store_took_slot(s, &got);
-        (void)store_read(s, id, got.slot, s->layers[id.layer].all_parts, FETCH_AHEAD);
+        (void)store_read(s, id, got.slot, s->layers[id.layer].all_reads, FETCH_AHEAD);
         s->slots[got.slot].guess = FETCH_AHEAD;
         sl_read_ahead_issued(&s->ahead);
     }
@@ -177,7 +177,7 @@ static void pump_warm(struct sl_expert_store *s)
         enum sl_ec_answer answer = sl_ec_reserve(s->ec, id.layer, id.expert, SL_EC_GUESS, &got);
         SLUICE_ASSERT(answer == SL_EC_ENTERS);
         store_took_slot(s, &got);
-        store_read(s, id, got.slot, s->layers[id.layer].all_parts, FETCH_WARM)->place = place;
+        store_read(s, id, got.slot, s->layers[id.layer].all_reads, FETCH_WARM)->place = place;
     }
 }
 

@@ -4,9 +4,9 @@
 
 #define LOAD_FLIGHTS 32u
 
-/* One part of all experts of a layer. */
+/* One read of all experts of a layer. */
 struct piece {
-    uint32_t layer, part, shard;
+    uint32_t layer, read, shard;
     uint64_t offset; /* of the first expert */
 };
 
@@ -21,8 +21,9 @@ static uint32_t sort_pieces(const struct sl_expert_store *s, struct piece *out)
     uint32_t n = 0;
     for (uint32_t l = 0; l < s->n_layers; l++) {
         const struct store_layer *y = &s->layers[l];
-        for (uint32_t p = 0; p < (y->shape.n_experts > 0 ? y->shape.n_parts : 0); p++) {
-            struct piece x = {l, p, store_part_tensor(y, 0, p)->shard, store_part_offset(y, 0, p)};
+        for (uint32_t r = 0; r < y->n_reads; r++) {
+            struct store_place first = store_read_place(s, (struct sl_expert_id){l, 0}, r);
+            struct piece x = {l, r, first.shard, first.offset};
             uint32_t at = n++;
             for (; at > 0 && piece_before(&x, &out[at - 1]); at--) out[at] = out[at - 1];
             out[at] = x;
@@ -87,7 +88,7 @@ sluice_err store_load_all(struct sl_expert_store *s, const struct sl_expert_stor
         const struct piece *p = &pieces[i];
         for (uint32_t k = 0; k < s->layers[p->layer].shape.n_experts && goes_on(&x); k++) {
             (void)store_read(s, (struct sl_expert_id){p->layer, k}, sl_ec_find(s->ec, p->layer, k),
-                             1u << p->part, FETCH_LOAD);
+                             1u << p->read, FETCH_LOAD);
             store_flush(s);
             wait_until(&x, LOAD_FLIGHTS - 1);
         }

@@ -1,6 +1,7 @@
-/* The baseline that others use: the files are mapped, the kernel pages. Outside the budget, without
- * checksums, and a file that is cut short while it is mapped kills the process; there to compare
- * with, and for nothing else. */
+/* The baseline that others use: the files are mapped, the kernel pages. Outside the budget;
+ * compared with its checksum is an expert at its first use only, not what the kernel reads again
+ * later; and a file that is cut short while it is mapped kills the process. There to compare with,
+ * and for nothing else. */
 #define _GNU_SOURCE /* madvise */
 #include <errno.h>
 #include <sys/mman.h>
@@ -47,4 +48,21 @@ const uint8_t *store_map_part(const struct sl_expert_store *s, uint32_t layer, u
     const struct store_layer *l = &s->layers[layer];
     uint32_t shard = store_part_tensor(l, expert, part)->shard;
     return s->map->file[shard].base + store_part_offset(l, expert, part);
+}
+
+sluice_err store_map_check(struct sl_expert_store *s, sluice_error *e)
+{
+    const struct chunk *c = &s->chunk;
+    for (uint32_t i = 0; i < c->n; i++) {
+        struct sl_expert_id id = {c->layer, c->list[i].expert};
+        for (uint32_t r = 0; r < s->layers[c->layer].n_reads; r++) {
+            if (store_checked(s, id, r)) continue;
+            struct store_place p = store_read_place(s, id, r);
+            sluice_err err = store_check(s, id, r, s->map->file[p.shard].base + p.offset, e);
+            if (err == SLUICE_OK) continue;
+            if (e != NULL) e->layer = (int32_t)id.layer, e->expert = (int32_t)id.expert;
+            return err;
+        }
+    }
+    return SLUICE_OK;
 }

@@ -1,12 +1,10 @@
 /* Flights: an expert's parts on their way from the file into a slot, and what happens when they
- * land. Every part that lands is hashed and compared with what is known of it; a sum of 0 means
- * "not yet read", so a hash of 0 counts as 1. */
+ * land. Every read that lands is compared with what is known of it (store_sums.c). */
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "expert_cache/store.h"
-#include "formats/checksum.h"
 
 #define REAP_BATCH 16
 
@@ -26,14 +24,36 @@ uint64_t store_part_offset(const struct store_layer *l, uint32_t expert, uint32_
     return store_part_tensor(l, expert, part)->offset + before;
 }
 
+struct store_place store_read_place(const struct sl_expert_store *s, struct sl_expert_id id,
+                                    uint32_t r)
+{
+    const struct store_layer *l = &s->layers[id.layer];
+    if (l->source->record != NULL) {
+        const struct sl_container_record *record = l->source->record[id.expert];
+        return (struct store_place){record->part, record->offset, record->bytes};
+    }
+    return (struct store_place){store_part_tensor(l, id.expert, r)->shard,
+                                store_part_offset(l, id.expert, r), l->shape.part[r].bytes};
+}
+
+/* In the slot, where the byte at offset goes. */
+static uint8_t *read_address(const struct sl_expert_store *s, uint32_t layer, uint32_t slot,
+                             uint32_t r, uint64_t offset)
+{
+    const struct store_layer *l = &s->layers[layer];
+    uint32_t k = l->size_class;
+    uint64_t at = s->class_at[k] + (slot - s->first_slot[k]) * s->slot_bytes[k] + l->read_at[r];
+    return s->memory.base + at + (offset & (s->block - 1));
+}
+
 uint8_t *store_part_address(const struct sl_expert_store *s, uint32_t layer, uint32_t expert,
                             uint32_t part, uint32_t slot)
 {
     const struct store_layer *l = &s->layers[layer];
-    uint32_t k = l->size_class;
-    uint64_t at = s->class_at[k] + (slot - s->first_slot[k]) * s->slot_bytes[k];
-    return s->memory.base + at + l->part_at[part] +
-           (store_part_offset(l, expert, part) & (s->block - 1));
+    uint32_t r = l->source->record != NULL ? 0 : part;
+    struct store_place p = store_read_place(s, (struct sl_expert_id){layer, expert}, r);
+    return read_address(s, layer, slot, r, p.offset) +
+           (store_part_offset(l, expert, part) - p.offset);
 }
 
 /* ---- start -------------------------------------------------------------------------------------
@@ -53,16 +73,16 @@ static void count_needed(struct sl_expert_store *s)
     s->needed_bytes = 0;
 }
 
-static void prepare(struct sl_expert_store *s, struct flight *f, uint32_t part)
+static void prepare(struct sl_expert_store *s, struct flight *f, uint32_t read)
 {
-    const struct store_layer *l = &s->layers[f->layer];
-    struct sl_io_request *r = &f->r[part];
+    struct sl_io_request *r = &f->r[read];
     bool low = f->why == FETCH_AHEAD || f->why == FETCH_WARM;
+    struct store_place p = store_read_place(s, (struct sl_expert_id){f->layer, f->expert}, read);
     *r = (struct sl_io_request){
-        .file = s->files[store_part_tensor(l, f->expert, part)->shard],
-        .offset = store_part_offset(l, f->expert, part),
-        .bytes = l->shape.part[part].bytes,
-        .dst = store_part_address(s, f->layer, f->expert, part, f->slot),
+        .file = s->files[p.shard],
+        .offset = p.offset,
+        .bytes = p.bytes,
+        .dst = read_address(s, f->layer, f->slot, read, p.offset),
         .priority = low ? SL_IO_LOW : SL_IO_DEMAND,
         .user = f,
     };
@@ -70,23 +90,23 @@ static void prepare(struct sl_expert_store *s, struct flight *f, uint32_t part)
 }
 
 struct flight *store_read(struct sl_expert_store *s, struct sl_expert_id id, uint32_t slot,
-                          uint32_t parts, enum fetch_why why)
+                          uint32_t reads, enum fetch_why why)
 {
     uint32_t index = s->free_flight;
-    SLUICE_ASSERT(index != SL_EC_NONE && parts != 0);
+    SLUICE_ASSERT(index != SL_EC_NONE && reads != 0);
     struct flight *f = &s->flights[index];
     s->free_flight = f->next_free;
     *f = (struct flight){.layer = id.layer, .expert = id.expert, .slot = slot};
     f->why = (uint8_t)why;
-    f->pending = (uint8_t)parts;
+    f->pending = (uint8_t)reads;
     f->submitted_ns = sl_now_ns();
     s->n_flights++;
     s->flights_of[why]++;
     s->slots[slot].flight = index;
     s->slots[slot].layer = id.layer;
     if (why == FETCH_DEMAND || why == FETCH_PROMPT) count_needed(s);
-    for (uint32_t p = 0; p < SL_EC_PARTS_MAX; p++)
-        if (parts >> p & 1) prepare(s, f, p);
+    for (uint32_t r = 0; r < SL_EC_PARTS_MAX; r++)
+        if (reads >> r & 1) prepare(s, f, r);
     return f;
 }
 
@@ -119,49 +139,6 @@ void store_cancel(struct sl_expert_store *s, struct flight *f)
     for (uint32_t p = 0; p < SL_EC_PARTS_MAX; p++)
         if ((f->pending & ~f->dropped) >> p & 1)
             if (sl_io_cancel(s->io, &f->r[p])) f->dropped = (uint8_t)(f->dropped | 1u << p);
-}
-
-/* ---- sums --------------------------------------------------------------------------------------
- */
-
-static uint64_t filed_sum(const struct sl_expert_store *s, const struct flight *f, uint32_t part)
-{
-    if (s->sums_file == NULL) return 0;
-    const struct store_layer *l = &s->layers[f->layer];
-    const struct sl_gguf_tensor *t = store_part_tensor(l, f->expert, part);
-    uint32_t index = (uint32_t)(t - sl_gguf_tensor(s->gguf, 0));
-    uint64_t piece = l->source->tensor[part] != NULL ? f->expert : 0;
-    uint64_t sum = sl_sums_get(s->sums_file, index, piece);
-    return sum != 0 ? sum : 1;
-}
-
-static sluice_err check_sum(struct sl_expert_store *s, const struct flight *f, uint32_t part,
-                            sluice_error *e)
-{
-    const struct store_layer *l = &s->layers[f->layer];
-    const struct sl_io_request *r = &f->r[part];
-    uint64_t *known = &s->sums[l->first_sum + (uint64_t)f->expert * l->shape.n_parts + part];
-    uint64_t found = sl_xxh3(r->dst, r->bytes);
-    if (found == 0) found = 1;
-    bool reread = *known != 0;
-    uint64_t wanted = reread ? *known : filed_sum(s, f, part);
-    if (wanted != 0) s->stats.checked++;
-    if (wanted == 0 || wanted == found) {
-        *known = found;
-        return SLUICE_OK;
-    }
-    const char *path = sl_file_path(sl_io_file_of(r->file));
-    char shown[256];
-    sl_str_show((struct sl_str){path, strlen(path)}, shown, sizeof shown);
-    sl_fail(e, SLUICE_E_CORRUPT,
-            "'%s', layer %u, expert %u, part %u of %u: the %" PRIu64 " bytes at offset %" PRIu64
-            " are not %s; %s",
-            shown, f->layer, f->expert, part + 1, l->shape.n_parts, r->bytes, r->offset,
-            reread ? "those that were read before" : "those of the sums file",
-            reread ? "the drive or the memory fails, or the file was changed: run `sluice verify`"
-                   : "the file is damaged: run `sluice verify`, or download it again");
-    e->file_offset = r->offset;
-    return SLUICE_E_CORRUPT;
 }
 
 /* ---- arrival -----------------------------------------------------------------------------------
@@ -256,7 +233,7 @@ static void arrive(struct sl_expert_store *s, struct sl_io_request *r)
     sluice_err err = r->code;
     if (err == SLUICE_OK) {
         count_bytes(s, f, r->bytes);
-        err = check_sum(s, f, part, &e);
+        err = store_check(s, (struct sl_expert_id){f->layer, f->expert}, part, r->dst, &e);
     } else {
         sluice_error cause;
         (void)sl_io_request_error(r, &cause);

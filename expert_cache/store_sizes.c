@@ -6,8 +6,8 @@ uint32_t sl_expert_block(void) { return (uint32_t)sl_max_u64(sl_page_bytes(), 40
 uint64_t sl_expert_shape_bytes(const struct sl_expert_shape *s)
 {
     uint64_t sum = 0;
-    for (uint32_t p = 0; p < s->n_parts; p++)
-        sum += s->n_experts * s->part[p].bytes; /* checked against the file by who described it */
+    for (uint32_t r = 0; r < (s->n_experts > 0 ? store_n_reads(s) : 0); r++)
+        sum += s->n_experts * store_read_bytes(s, r); /* who described it compared with the file */
     return sum;
 }
 
@@ -21,7 +21,8 @@ void store_books_layers(const struct sl_expert_shape *shapes, uint32_t n_layers,
                         const struct sl_expert_sizes *z, struct sl_ec_layer *out)
 {
     for (uint32_t l = 0; l < n_layers; l++)
-        out[l] = (struct sl_ec_layer){shapes[l].n_experts, shapes[l].top_k, shapes[l].n_parts,
+        out[l] = (struct sl_ec_layer){shapes[l].n_experts, shapes[l].top_k,
+                                      shapes[l].n_experts > 0 ? store_n_reads(&shapes[l]) : 0,
                                       z->class_of[l]};
 }
 
@@ -34,8 +35,8 @@ void sl_expert_sizes(const struct sl_expert_shape *shapes, uint32_t n_layers,
     *out = (struct sl_expert_sizes){.n_classes = 0};
     for (uint32_t l = 0; l < n_layers; l++) {
         if (shapes[l].n_experts == 0) continue;
-        for (uint32_t p = 0; p < shapes[l].n_parts; p++)
-            bytes[l] += store_part_room(sl_expert_block(), shapes[l].part[p].bytes);
+        for (uint32_t r = 0; r < store_n_reads(&shapes[l]); r++)
+            bytes[l] += store_part_room(sl_expert_block(), store_read_bytes(&shapes[l], r));
         out->file_bytes += sl_expert_shape_bytes(&shapes[l]);
     }
     out->n_classes = sl_ec_size_classes(bytes, n_layers, out->class_of, out->slot_bytes);
@@ -125,10 +126,10 @@ bool sl_expert_slots_for_count(const struct sl_expert_sizes *z, uint32_t total,
 
 uint64_t store_arena_bytes(const struct store_counts *n, bool map)
 {
-    uint64_t sum = sl_arena_piece_bytes(n->n_layers, sizeof(struct store_layer));
+    uint64_t sum = sl_arena_piece_bytes(n->n_layers, sizeof(struct store_layer)) +
+                   sl_arena_piece_bytes(n->n_sums, sizeof(uint64_t));
     if (map) return sum;
     return sum + sl_arena_piece_bytes(n->n_slots, sizeof(struct store_slot)) +
-           sl_arena_piece_bytes(n->n_sums, sizeof(uint64_t)) +
            sl_arena_piece_bytes(n->n_experts, sizeof(uint8_t)) +
            sl_arena_piece_bytes(n->n_slots, sizeof(struct sl_ec_hot)) +
            sl_arena_piece_bytes(n->n_slots, sizeof(struct sl_expert_id)) +
@@ -162,7 +163,7 @@ uint64_t sl_expert_store_bytes(const struct sl_expert_shape *shapes, uint32_t n_
     c.ring_slots = store_ring_slots(n_slots);
     for (uint32_t l = 0; l < n_layers; l++) {
         n.n_experts += shapes[l].n_experts;
-        n.n_sums += (uint64_t)shapes[l].n_experts * shapes[l].n_parts;
+        n.n_sums += (uint64_t)shapes[l].n_experts * store_n_reads(&shapes[l]);
     }
     return slot_bytes + sl_ec_bytes(&c) + SL_BLOCK_OVERHEAD_BYTES + sizeof(struct sl_expert_store) +
            SL_ARENA_CHUNK_OVERHEAD_BYTES + store_arena_bytes(&n, false);

@@ -9,9 +9,6 @@
 #include "formats/checksum.h"
 #include "formats/container_internal.h"
 
-#define NAMES_CHUNK_BYTES 4096
-#define MADE_CHUNK_BYTES 4096
-
 struct sl_container {
     struct sl_gguf *model; /* NULL: was taken */
     struct sl_cn_index index;
@@ -27,18 +24,21 @@ struct opening {
     struct sl_cn_extent extent;
 };
 
-bool sl_container_probe(const char *path, struct sl_budget *b)
+sluice_err sl_container_probe(const char *path, struct sl_budget *b, sluice_error *e,
+                              bool *is_container)
 {
     unsigned char start[8];
     struct sl_file *f;
-    bool found = false;
 
-    if (sl_file_open(path, b, NULL, &f) != SLUICE_OK) return false;
-    if (sl_file_bytes(f) >= sizeof start &&
-        sl_file_read_at(f, 0, start, sizeof start, NULL) == SLUICE_OK)
-        found = sl_cn_has_magic(start);
+    *is_container = false;
+    sluice_err err = sl_file_open(path, b, e, &f);
+    if (err != SLUICE_OK) return err;
+    if (sl_file_bytes(f) >= sizeof start) {
+        err = sl_file_read_at(f, 0, start, sizeof start, e);
+        if (err == SLUICE_OK) *is_container = sl_cn_has_magic(start);
+    }
     sl_file_close(f);
-    return found;
+    return err;
 }
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -74,6 +74,11 @@ static sluice_err open_part(struct opening *o, const char *whole, uint32_t i,
     if (path == NULL)
         return sl_fail(o->e, SLUICE_E_NOMEM, "no memory to open part %" PRIu32 " of the model", i);
     sluice_err err = sl_file_open(path, o->budget, o->e, &g->files[i]);
+    if (err == SLUICE_E_NOT_FOUND)
+        err = sl_cn_fail(o->e, err, path,
+                         "there is no such file, and it is part %" PRIu32 " of %" PRIu32
+                         " of the container; parts keep the names that they were written with",
+                         i + 1, first->n_parts);
     sl_free(path);
     if (err != SLUICE_OK) return err;
     err = read_header(o, g->files[i], &h);
@@ -190,23 +195,16 @@ static sluice_err finish_model(struct opening *o)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static sluice_err create_model(const char *path, struct sl_budget *b, sluice_error *e,
-                               struct sl_gguf **out)
+/* What the model's reader keeps of the index. */
+static void hand_over(struct sl_container *c)
 {
-    size_t n = strlen(path);
-    struct sl_gguf *g = sl_alloc(b, 1, sizeof *g);
-
-    *out = g;
-    if (g == NULL) return sl_gg_no_memory(b, sizeof *g, path, e);
-    g->budget = b;
-    sl_arena_init(&g->names, b, NAMES_CHUNK_BYTES);
-    g->path = sl_alloc(b, n + 1, 1);
-    g->made = sl_alloc(b, 1, sizeof *g->made);
-    if (g->made != NULL) sl_arena_init(&g->made->arena, b, MADE_CHUNK_BYTES);
-    if (g->path == NULL || g->made == NULL)
-        return sl_gg_no_memory(b, n + 1 + sizeof *g->made, path, e);
-    memcpy(g->path, path, n + 1);
-    return SLUICE_OK;
+    c->model->recipe = c->index.recipe;
+    c->model->source = c->index.source;
+    c->index.recipe = (struct sl_str){NULL, 0};
+    c->model->records = c->index.records;
+    c->model->n_records = c->index.n_records;
+    c->index.records = NULL;
+    c->index.n_records = 0;
 }
 
 sluice_err sl_container_open(const char *path, struct sl_budget *b, sluice_error *e,
@@ -224,11 +222,12 @@ sluice_err sl_container_open(const char *path, struct sl_budget *b, sluice_error
     o->c = c;
     o->budget = b;
     o->e = e;
-    sluice_err err = create_model(path, b, e, &c->model);
+    sluice_err err = sl_gg_create(path, b, e, &c->model);
     if (err == SLUICE_OK) err = open_parts(o, path);
     if (err == SLUICE_OK) err = read_index(o);
     if (err == SLUICE_OK) err = finish_model(o);
     sl_free(o);
+    if (err == SLUICE_OK) hand_over(c);
     if (err != SLUICE_OK) {
         sl_container_close(c);
         return err;
@@ -256,32 +255,13 @@ struct sl_gguf *sl_container_take_model(struct sl_container *c)
     return g;
 }
 
-struct sl_str sl_container_recipe(const struct sl_container *c) { return c->index.recipe; }
-uint64_t sl_container_source(const struct sl_container *c) { return c->index.source; }
-uint64_t sl_container_n_records(const struct sl_container *c) { return c->index.n_records; }
+uint64_t sl_container_n_records(const struct sl_container *c)
+{
+    return c->model != NULL ? c->model->n_records : 0;
+}
 
 const struct sl_container_record *sl_container_record(const struct sl_container *c, uint64_t index)
 {
-    SLUICE_ASSERT(index < c->index.n_records);
-    return &c->index.records[index];
-}
-
-const struct sl_container_record *sl_container_find(const struct sl_container *c, uint32_t part,
-                                                    uint64_t offset)
-{
-    const struct sl_container_record *r = c->index.records;
-    uint64_t low = 0, high = c->index.n_records;
-
-    while (low < high) { /* the first that ends behind the byte */
-        uint64_t mid = low + (high - low) / 2;
-        bool before =
-            r[mid].part < part || (r[mid].part == part && r[mid].offset + r[mid].bytes <= offset);
-
-        if (before)
-            low = mid + 1;
-        else
-            high = mid;
-    }
-    bool found = low < c->index.n_records && r[low].part == part && r[low].offset <= offset;
-    return found ? &r[low] : NULL;
+    SLUICE_ASSERT(index < sl_container_n_records(c));
+    return &c->model->records[index];
 }

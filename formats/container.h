@@ -18,42 +18,35 @@
 
 #include "base/mem.h"
 #include "formats/gguf.h"
+#include "formats/records.h"
 
 struct sl_container;
 
-/* One checksummed range of a file. */
-struct sl_container_record {
-    uint64_t offset, bytes; /* whole multiples of 16 KiB; padding included */
-    uint64_t sum;           /* XXH3-64 of these bytes */
-    uint32_t part;          /* which file */
-    int32_t layer, expert;  /* -1, -1: resident weights */
-};
-
-/* Whether the file begins like a container; false also where it cannot be read. */
-bool sl_container_probe(const char *path, struct sl_budget *b);
+/* Whether the file begins like a container. Errors are those of opening and reading the file. */
+SL_MUST_CHECK sluice_err sl_container_probe(const char *path, struct sl_budget *b, sluice_error *e,
+                                            bool *is_container);
 
 /* path: the file, or any part. Reads headers and index, and checks both; no record is read. */
 SL_MUST_CHECK sluice_err sl_container_open(const char *path, struct sl_budget *b, sluice_error *e,
                                            struct sl_container **out);
 void sl_container_close(struct sl_container *c); /* NULL is fine */
 
+/* Whether a journal says that packing the container, of which path names the file, a part, or one
+ * that is not whole yet (.partial), was not finished. Then e says so, and what to do
+ * (SLUICE_E_TRUNCATED). To be asked where opening failed. */
+bool sl_container_unfinished(const char *path, struct sl_budget *b, sluice_error *e);
+
 /* The model, as a GGUF of as many files as there are parts. The container's until close, except for
  * sl_gguf_drop_metadata; NULL once it was taken. */
 struct sl_gguf *sl_container_model(struct sl_container *c);
-/* Hands the model over: the caller closes it with sl_gguf_close, and may close c before. */
+/* Hands the model over, with its records: the caller closes it with sl_gguf_close, and may close c
+ * before. */
 struct sl_gguf *sl_container_take_model(struct sl_container *c);
 
-/* How the weights were made, as whoever packed them wrote it, and the checksum of what they were
- * made from. */
-struct sl_str sl_container_recipe(const struct sl_container *c);
-uint64_t sl_container_source(const struct sl_container *c);
-
-/* Records in the order of the files: they follow one another without a gap. */
+/* Records in the order of the files: they follow one another without a gap. None once the model was
+ * taken. */
 uint64_t sl_container_n_records(const struct sl_container *c);
 const struct sl_container_record *sl_container_record(const struct sl_container *c, uint64_t index);
-/* The record that holds a byte of a part, or NULL: headers and the index are none. */
-const struct sl_container_record *sl_container_find(const struct sl_container *c, uint32_t part,
-                                                    uint64_t offset);
 
 /* Progress in bytes, for each record or more often; nonzero gives up (SLUICE_E_CANCELLED). */
 typedef int sl_container_progress_fn(void *user, uint64_t done, uint64_t total);

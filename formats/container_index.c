@@ -4,10 +4,10 @@
  * header of the first part to the index without a gap, and every tensor must lie in a segment or in
  * the record of an expert, none on top of another. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "formats/container_internal.h"
-#include "formats/sq.h"
 
 #define DIMS_MAX 4
 
@@ -63,18 +63,7 @@ sluice_err sl_cn_add_expert(struct sl_cn_index *ix, struct sl_budget *b,
     return err;
 }
 
-bool sl_cn_type_known(uint32_t type)
-{
-    return sl_type_info(type) != NULL || sl_sq_info(type) != NULL;
-}
-
-/* Rows of Sluice's own types lie interleaved: only whole matrices have a size. */
-static bool measure_sq(struct sl_gguf_tensor *t)
-{
-    if (t->n_dims > 2 || !sl_sq_band_bytes(t->type, t->dims[0], &t->row_bytes)) return false;
-    t->row_bytes /= SL_SQ_BAND_ROWS;
-    return sl_sq_matrix_bytes(t->type, t->dims[1], t->dims[0], &t->bytes);
-}
+bool sl_cn_type_known(uint32_t type) { return sl_type_info(type) != NULL; }
 
 bool sl_cn_measure(struct sl_gguf_tensor *t)
 {
@@ -85,9 +74,10 @@ bool sl_cn_measure(struct sl_gguf_tensor *t)
         if (t->dims[i] == 0 || (i >= t->n_dims && t->dims[i] != 1)) return false;
         if (i > 0 && !sl_mul_ok(rows, t->dims[i], &rows)) return false;
     }
-    if (sl_sq_info(t->type) != NULL) return measure_sq(t);
+    /* Where rows are interleaved, matrices stacked in one tensor could not be told apart. */
+    if (sl_type_row_group(t->type) > 1 && t->n_dims > 2) return false;
     return sl_type_row_bytes(t->type, t->dims[0], &t->row_bytes) &&
-           sl_mul_ok(rows, t->row_bytes, &t->bytes);
+           sl_type_matrix_bytes(t->type, rows, t->dims[0], &t->bytes);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -234,7 +224,7 @@ static sluice_err get_made(struct decode *d)
     uint64_t capacity = 0;
     err = sl_grow(d->g->budget, &block, &capacity, s.n + 1, 1);
     if (err != SLUICE_OK) return no_memory(d, err);
-    memcpy(block, s.p, s.n);
+    memcpy(block, s.p, s.n); /* the block was zeroed */
     d->ix->recipe = (struct sl_str){block, s.n};
     return SLUICE_OK;
 }
@@ -332,6 +322,24 @@ static sluice_err check_records(struct decode *d)
     return SLUICE_OK;
 }
 
+/* ---- names of experts ------------------------------------------------------------------------ */
+
+bool sl_cn_expert_of(struct sl_str name, int32_t *layer, int32_t *expert)
+{
+    static const char *const parts[] = {"gate", "up", "down"};
+    char text[SL_NAME_MAX + 1], wanted[64], kind[8];
+
+    sl_str_show(name, text, sizeof text);
+    if (sscanf(text, "blk.%4" SCNd32 ".ffn_%7[a-z].%4" SCNd32, layer, kind, expert) != 3)
+        return false;
+    for (size_t i = 0; i < SL_ARRAY_LEN(parts); i++) {
+        snprintf(wanted, sizeof wanted, "blk.%" PRId32 ".ffn_%s.%" PRId32 ".weight", *layer,
+                 parts[i], *expert);
+        if (strcmp(text, wanted) == 0) return true;
+    }
+    return false;
+}
+
 /* ---- tensors --------------------------------------------------------------------------------- */
 
 /* The i-th of the segments and then the experts: places that hold tensors. */
@@ -345,8 +353,21 @@ static bool home_at(const struct sl_cn_index *ix, uint64_t i, struct sl_cn_segme
     if (i >= ix->n_records) return false;
     *out = (struct sl_cn_segment){.offset = ix->records[i].offset,
                                   .bytes = ix->records[i].bytes,
+                                  .first_record = i,
                                   .part = ix->records[i].part};
     return true;
+}
+
+/* The parts of an expert lie in its own record, and nothing else does. */
+static bool is_at_home(const struct sl_cn_index *ix, const struct sl_gguf_tensor *t,
+                       const struct sl_cn_segment *home)
+{
+    int32_t layer, expert;
+    bool routed = sl_cn_expert_of(t->name, &layer, &expert);
+    const struct sl_container_record *r = &ix->records[home->first_record];
+
+    if (r->layer < 0) return !routed;
+    return routed && r->layer == layer && r->expert == expert;
 }
 
 static sluice_err check_tensor(struct decode *d, struct sl_gguf_tensor *t, uint64_t bytes)
@@ -405,6 +426,11 @@ static sluice_err check_places(struct decode *d)
             return sl_cn_fail(d->e, SLUICE_E_FORMAT, d->x->path,
                               "the index is broken: the place of tensor '%s'",
                               sl_str_show(t->name, name, sizeof name));
+        if (!is_at_home(d->ix, t, &home))
+            return sl_cn_fail(
+                d->e, SLUICE_E_FORMAT, d->x->path,
+                "the index is broken: tensor '%s' lies in the record of something else",
+                sl_str_show(t->name, name, sizeof name));
         end = t->offset + t->bytes;
     }
     return SLUICE_OK;

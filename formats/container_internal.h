@@ -5,6 +5,7 @@
  *   container_meta.c     GGUF metadata in MessagePack, both ways
  *   container.c          opening, look-ups
  *   container_verify.c   reading everything
+ *   container_unfinished.c  what packing has not finished
  *   container_layout.c   where everything comes to lie
  *   container_journal.c  what an interrupted packing had finished
  *   container_write.c    writing
@@ -21,8 +22,8 @@
 #define SL_CN_VERSION 1u
 #define SL_CN_ALIGN 16384u        /* bytes; records, segments and the index begin on multiples */
 #define SL_CN_HEADER_BYTES 16384u /* of each part */
-#define SL_CN_SHEET_BYTES 65536u  /* of a record of resident weights; the last may be shorter */
-#define SL_CN_TENSOR_ALIGN 64u    /* bytes; tensors begin on multiples */
+#define SL_CN_SHEET_BYTES SL_SHEET_BYTES /* of resident weights; the last may be shorter */
+#define SL_CN_TENSOR_ALIGN 64u           /* bytes; tensors begin on multiples */
 #define SL_CN_PARTS_MAX SL_GGUF_SHARDS_MAX
 #define SL_CN_INDEX_MAX ((uint64_t)256 << 20) /* bytes of an index */
 #define SL_CN_RECORDS_MAX (1u << 24)          /* records of a container: 1 TiB of sheets */
@@ -106,12 +107,17 @@ SL_MUST_CHECK sluice_err sl_cn_index_decode(const void *bytes, uint64_t n,
 /* Frees segments, records and the recipe. */
 void sl_cn_index_deinit(struct sl_cn_index *ix);
 
+/* SLUICE_E_FORMAT: it has a value that no container may have. */
+SL_MUST_CHECK sluice_err sl_cn_meta_check(const struct sl_gg_meta *meta, const char *path,
+                                          sluice_error *e);
 /* The metadata alone, without what says how a GGUF was split. */
 void sl_cn_meta_encode(const struct sl_gg_meta *meta, struct sl_mp_writer *w);
 /* Reads what sl_cn_meta_encode wrote. image NULL: only says in *bytes how long the image is. image:
  * the header of a GGUF with these keys and no tensors, *bytes long. */
 void sl_cn_meta_decode(struct sl_mp_reader *r, unsigned char *image, uint64_t *bytes);
 
+/* Whose part a tensor of this name is (blk.3.ffn_gate.7.weight); false: it is resident. */
+bool sl_cn_expert_of(struct sl_str name, int32_t *layer, int32_t *expert);
 /* A type of GGUF or of the container (sq.h). */
 bool sl_cn_type_known(uint32_t type);
 /* Fills row_bytes and bytes from type and dims; false: no such type, no whole blocks, too large. */

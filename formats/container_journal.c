@@ -17,10 +17,15 @@ static bool is_sealed(const unsigned char *raw)
     return sl_gg_load_u64(raw + SUM_AT) == sl_xxh3(raw, SUM_AT);
 }
 
-static sluice_err begin(struct sl_cn_journal *j, const unsigned char *head, sluice_error *e)
+/* Old entries go before the new header comes: a crash between must not leave them to it. Nor does
+ * it ever leave less than a header of what was begun: parts beside an empty journal are nobody's.
+ */
+static sluice_err begin(struct sl_cn_journal *j, const unsigned char *head, uint64_t bytes,
+                        sluice_error *e)
 {
-    sluice_err err = sl_resume_file_cut(j->file, 0, e);
+    sluice_err err = SLUICE_OK;
 
+    if (bytes > SL_CN_JOURNAL_BYTES) err = sl_resume_file_cut(j->file, SL_CN_JOURNAL_BYTES, e);
     if (err == SLUICE_OK) err = sl_resume_file_write(j->file, 0, head, SL_CN_JOURNAL_BYTES, e);
     return err == SLUICE_OK ? sl_resume_file_sync(j->file, e) : err;
 }
@@ -37,40 +42,70 @@ static sluice_err check_head(const unsigned char *found, const unsigned char *wa
     if (memcmp(found, wanted, SL_CN_JOURNAL_BYTES) == 0) return SLUICE_OK;
     if (!is_sealed(found))
         return sl_cn_fail(e, SLUICE_E_CORRUPT, path,
-                          "the journal is damaged; "
-                          "delete it to begin anew");
+                          "the journal is damaged; begin anew (--restart)");
     if (memcmp(found + 8, wanted + 8, 8) != 0)
         return sl_cn_fail(e, SLUICE_E_VERSION, path,
-                          "the journal is of another version of Sluice; delete it to begin anew");
+                          "the journal is of another version of Sluice; begin anew (--restart)");
     uint32_t i = 0;
     while (i < 2 && memcmp(found + 16 + 8 * i, wanted + 16 + 8 * i, 8) == 0) i++;
-    return sl_cn_fail(e, SLUICE_E_CHANGED, path,
-                      "what was begun here has %s: finish it with the same settings, or delete the "
-                      "journal to begin anew",
-                      what[i]);
+    return sl_cn_fail(
+        e, SLUICE_E_CHANGED, path,
+        "what was begun here has %s: finish it with the options and the model that it "
+        "was begun with, or begin anew (--restart)",
+        what[i]);
 }
 
-sluice_err sl_cn_journal_open(struct sl_cn_journal *j, const char *path,
-                              const struct sl_cn_belongs *to, struct sl_resume_limit *limit,
-                              struct sl_budget *b, sluice_error *e)
+static void make_head(const struct sl_cn_belongs *to, unsigned char head[SL_CN_JOURNAL_BYTES])
 {
-    unsigned char head[SL_CN_JOURNAL_BYTES] = {0}, found[SL_CN_JOURNAL_BYTES];
-    uint64_t bytes = 0;
-
-    memset(j, 0, sizeof *j);
+    memset(head, 0, SL_CN_JOURNAL_BYTES);
     memcpy(head, magic, sizeof magic);
     sl_cn_put(head + 8, SL_CN_JOURNAL_VERSION, 4);
     sl_cn_put(head + 16, to->source, 8);
     sl_cn_put(head + 24, to->recipe_sum, 8);
     sl_cn_put(head + 32, to->layout_sum, 8);
     seal(head);
+}
+
+/* Whether it was begun, by whatever settings, and nothing was finished: then there is nothing to
+ * keep for them. */
+static bool is_vain(const unsigned char *found, uint64_t bytes)
+{
+    return memcmp(found, magic, sizeof magic) == 0 && bytes < 2 * (uint64_t)SL_CN_JOURNAL_BYTES;
+}
+
+bool sl_cn_journal_goes_on(const char *path, const struct sl_cn_belongs *to, struct sl_budget *b)
+{
+    unsigned char head[SL_CN_JOURNAL_BYTES], found[SL_CN_JOURNAL_BYTES];
+    struct sl_file *f;
+
+    if (sl_file_open(path, b, NULL, &f) != SLUICE_OK) return false;
+    make_head(to, head);
+    bool same = sl_file_bytes(f) >= 2 * (uint64_t)SL_CN_JOURNAL_BYTES &&
+                sl_file_read_at(f, 0, found, sizeof found, NULL) == SLUICE_OK &&
+                memcmp(found, head, sizeof head) == 0;
+    sl_file_close(f);
+    return same;
+}
+
+sluice_err sl_cn_journal_open(struct sl_cn_journal *j, const char *path,
+                              const struct sl_cn_belongs *to, struct sl_resume_limit *limit,
+                              struct sl_budget *b, sluice_error *e)
+{
+    unsigned char head[SL_CN_JOURNAL_BYTES], found[SL_CN_JOURNAL_BYTES];
+    uint64_t bytes = 0;
+
+    memset(j, 0, sizeof *j);
+    make_head(to, head);
     sluice_err err = sl_resume_file_open(path, limit, b, e, &j->file);
     if (err != SLUICE_OK) return err;
     err = sl_resume_file_bytes(j->file, &bytes, e);
-    j->is_new = bytes < sizeof head; /* a crash while it was begun */
-    if (err == SLUICE_OK && j->is_new) err = begin(j, head, e);
-    if (err == SLUICE_OK && !j->is_new)
+    j->is_first = bytes == 0;
+    j->is_new = to->anew || bytes < sizeof head; /* a crash while it was begun */
+    if (err == SLUICE_OK && !j->is_new) {
         err = sl_resume_file_read(j->file, 0, found, sizeof found, e);
+        j->is_new = err == SLUICE_OK && is_vain(found, bytes);
+    }
+    if (err == SLUICE_OK && j->is_new) err = begin(j, head, bytes, e);
     if (err == SLUICE_OK && !j->is_new) err = check_head(found, head, path, e);
     if (err != SLUICE_OK) sl_cn_journal_close(j);
     sl_cn_journal_rewind(j);

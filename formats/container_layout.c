@@ -83,6 +83,12 @@ static sluice_err take_tensor(struct place *p, uint32_t i)
         return sl_cn_fail(p->e, SLUICE_E_ARG, p->path,
                           "tensor '%s' cannot be stored: its name, type or size is out of range",
                           sl_str_show(from->name, name, sizeof name));
+    int32_t layer = -1, expert = -1;
+    if (!sl_cn_expert_of(from->name, &layer, &expert)) layer = expert = -1;
+    if (layer != from->layer || expert != from->expert)
+        return sl_cn_fail(p->e, SLUICE_E_ARG, p->path,
+                          "tensor '%s' does not belong to expert %" PRId32 " of layer %" PRId32,
+                          sl_str_show(from->name, name, sizeof name), from->expert, from->layer);
     return SLUICE_OK;
 }
 
@@ -266,7 +272,8 @@ sluice_err sl_cn_layout_make(struct sl_cn_layout *l, const struct sl_container_p
     if (plan->recipe.n > 0) memcpy(block, plan->recipe.p, plan->recipe.n);
     l->ix.recipe = (struct sl_str){block, plan->recipe.n};
     l->ix.source = plan->source;
-    err = take_tensors(&p);
+    err = sl_cn_meta_check(&plan->meta->head.meta, path, e);
+    if (err == SLUICE_OK) err = take_tensors(&p);
     if (err == SLUICE_OK) err = place_resident(&p, &n_resident);
     if (err == SLUICE_OK) err = place_experts(&p, n_resident);
     return err == SLUICE_OK ? place_index(&p) : err;

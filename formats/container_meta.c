@@ -23,7 +23,7 @@ static void put_number(const struct sl_gg_key *k, struct sl_mp_writer *w)
     } else if (k->kind == SL_GGUF_F64) {
         sl_mp_put_f64(w, sl_gg_load_u64(k->data));
     } else if (k->kind == SL_GGUF_BOOL) {
-        sl_mp_put_uint(w, k->data[0]); /* a broken file may hold more than 0 and 1 */
+        sl_mp_put_uint(w, k->data[0]);
     } else {
         bool is_int = sl_gg_int_at(k->kind, k->data, 0, &v);
         SLUICE_ASSERT(is_int);
@@ -80,6 +80,23 @@ static void put_array(const struct sl_gg_key *k, struct sl_mp_writer *w)
     }
 }
 
+/* A broken GGUF may hold truth values besides 0 and 1. */
+sluice_err sl_cn_meta_check(const struct sl_gg_meta *meta, const char *path, sluice_error *e)
+{
+    char shown[SL_GG_SHOW_MAX];
+
+    for (uint32_t i = 0; i < meta->n_keys; i++) {
+        const struct sl_gg_key *k = &meta->keys[i];
+
+        if (!is_wanted(k) || k->kind != SL_GGUF_BOOL || k->data[0] <= 1) continue;
+        return sl_cn_fail(e, SLUICE_E_FORMAT, path,
+                          "the model says %u for '%s', wanted 0 or 1 for a truth value: its file "
+                          "is damaged",
+                          k->data[0], sl_str_show(k->name, shown, sizeof shown));
+    }
+    return SLUICE_OK;
+}
+
 void sl_cn_meta_encode(const struct sl_gg_meta *meta, struct sl_mp_writer *w)
 {
     uint32_t n = 0;
@@ -120,7 +137,8 @@ static void add_uint(struct image *m, uint64_t v, uint32_t bytes)
 {
     unsigned char raw[8];
 
-    sl_cn_put(raw, v, bytes);
+    SLUICE_ASSERT(bytes <= sizeof raw);
+    sl_cn_put(raw, v, sizeof raw);
     add(m, raw, bytes);
 }
 
@@ -134,6 +152,8 @@ static void get_number(struct sl_mp_reader *r, uint32_t kind, struct image *m)
 {
     uint32_t bytes = sl_gg_kind_bytes(kind);
     uint64_t most = bytes < 8 ? ((uint64_t)1 << 8 * bytes) - 1 : UINT64_MAX;
+
+    if (kind == SL_GGUF_BOOL) most = 1;
 
     switch (kind) {
     case SL_GGUF_F32:
@@ -186,7 +206,7 @@ static void get_array(struct sl_mp_reader *r, struct image *m)
         add_uint(m, kind, 4);
         if (kind == SL_GGUF_ARRAY) {
             if (depth == SL_GGUF_ARRAY_DEPTH_MAX - 1) {
-                sl_mp_fail(r, "arrays nested less deeply");
+                sl_mp_fail(r, "an array that is nested less deeply");
                 return;
             }
             todo[depth] = sl_mp_get_array(r, 0, UINT32_MAX);

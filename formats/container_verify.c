@@ -53,22 +53,7 @@ static sluice_err check_record(struct pass *p, const struct sl_container_record 
     sluice_err err = sum_range(p, f, r->offset, r->bytes, &sum);
 
     if (err != SLUICE_OK || sum == r->sum) return err;
-    if (r->layer >= 0)
-        err = sl_cn_fail(p->e, SLUICE_E_CORRUPT, sl_file_path(f),
-                         "expert %" PRId32 " of layer %" PRId32 ", %" PRIu64
-                         " bytes at offset %" PRIu64 ", does not match its checksum",
-                         r->expert, r->layer, r->bytes, r->offset);
-    else
-        err = sl_cn_fail(p->e, SLUICE_E_CORRUPT, sl_file_path(f),
-                         "resident weights, %" PRIu64 " bytes at offset %" PRIu64
-                         ", do not match their checksum",
-                         r->bytes, r->offset);
-    if (p->e != NULL) {
-        p->e->layer = r->layer;
-        p->e->expert = r->expert;
-        p->e->file_offset = r->offset;
-    }
-    return err;
+    return sl_record_damaged(r, sl_file_path(f), p->e);
 }
 
 static sluice_err check_header(struct pass *p, uint32_t part, struct sl_cn_header *h)

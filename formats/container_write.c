@@ -80,7 +80,7 @@ static sluice_err flush(struct sl_container_writer *w)
     if (n == 0) return SLUICE_OK;
     w->buffered = 0;
     sluice_err err = sl_resume_file_write(w->file, w->buffer_offset, w->buffer, n, w->e);
-    w->buffer_offset += n;
+    if (err == SLUICE_OK) w->buffer_offset += n; /* else it says what the file has */
     return err;
 }
 
@@ -117,13 +117,24 @@ static bool all_records(const struct sl_container_writer *w)
     return w->record == w->layout.ix.n_records;
 }
 
-/* Makes what was written last: first the file, then the journal. */
+/* Records whose bytes the files have. */
+static uint64_t n_written(const struct sl_container_writer *w)
+{
+    const struct sl_container_record *r = w->layout.ix.records;
+    uint64_t n = w->record;
+
+    while (n > w->journaled && r[n - 1].offset + r[n - 1].bytes > w->buffer_offset) n--;
+    return n;
+}
+
+/* Makes what was written last: first the file, then the journal. Records without an entry are all
+ * of one part, the one that is open. */
 static sluice_err settle(struct sl_container_writer *w)
 {
-    sluice_err err = flush(w);
+    sluice_err err = sl_resume_file_sync(w->file, w->e);
+    uint64_t n = n_written(w);
 
-    if (err == SLUICE_OK) err = sl_resume_file_sync(w->file, w->e);
-    for (; err == SLUICE_OK && w->journaled < w->record; w->journaled++) {
+    for (; err == SLUICE_OK && w->journaled < n; w->journaled++) {
         const struct sl_container_record *r = &w->layout.ix.records[w->journaled];
         struct sl_cn_entry entry = {SL_CN_RECORD, r->part,  w->journaled,
                                     r->offset,    r->bytes, r->sum};
@@ -160,7 +171,8 @@ static sluice_err end_record(struct sl_container_writer *w)
     w->unsynced += r->bytes;
     bool last_of_part = all_records(w) || record_now(w)->part != r->part;
     if (w->unsynced < sync_bytes && !last_of_part) return SLUICE_OK;
-    sluice_err err = settle(w);
+    sluice_err err = flush(w);
+    if (err == SLUICE_OK) err = settle(w);
     return err == SLUICE_OK && last_of_part ? begin_part(w) : err;
 }
 
@@ -373,10 +385,35 @@ static bool is_begun(struct sl_container_writer *w)
     return begun;
 }
 
+static sluice_err remove_journal(struct sl_container_writer *w)
+{
+    char *path = sl_cn_part_path(w->path, 0, 1, ".journal", w->budget);
+
+    if (path == NULL) return no_memory(w);
+    sluice_err err = sl_resume_remove(path, w->plan.limit, w->e); /* while the lock is ours */
+    sl_free(path);
+    return err;
+}
+
+/* With the lock of a journal that says nothing yet. */
+static sluice_err begin_anew(struct sl_container_writer *w)
+{
+    bool first = w->journal.is_first, stray_ok = !first || w->plan.restart;
+    sluice_err err = sl_cn_check_vacant(w->path, w->layout.n_parts, stray_ok, w->budget, w->e);
+
+    if (err == SLUICE_OK && stray_ok)
+        err = sl_cn_remove_partials(w->path, w->plan.limit, w->budget, w->e);
+    if (err != SLUICE_OK && first) {
+        w->e = NULL; /* what is told is why */
+        (void)!remove_journal(w);
+    }
+    return err;
+}
+
 static sluice_err open_journal(struct sl_container_writer *w)
 {
     struct sl_cn_belongs to = {w->plan.source, sl_xxh3(w->plan.recipe.p, w->plan.recipe.n),
-                               w->layout.sum};
+                               w->layout.sum, w->plan.restart};
     char *path = sl_cn_part_path(w->path, 0, 1, ".journal", w->budget);
 
     if (path == NULL) return no_memory(w);
@@ -384,7 +421,7 @@ static sluice_err open_journal(struct sl_container_writer *w)
     sl_free(path);
     if (err != SLUICE_OK) return err;
     w->has_journal = true;
-    return w->journal.is_new ? SLUICE_OK : resume(w);
+    return w->journal.is_new ? begin_anew(w) : resume(w);
 }
 
 /* Passes over the tensors that an earlier run finished. */
@@ -489,6 +526,34 @@ static sluice_err write_index(struct sl_container_writer *w, uint64_t *sum)
     return s.err == SLUICE_OK ? sl_resume_file_sync(w->file, w->e) : s.err;
 }
 
+/* The open part is what will get the final name, and whole. */
+static sluice_err check_part(struct sl_container_writer *w)
+{
+    uint64_t bytes = 0;
+    char *path = part_path(w, w->part, ".partial");
+
+    if (path == NULL) return no_memory(w);
+    sluice_err err = sl_resume_file_check_name(w->file, path, w->e);
+    if (err == SLUICE_OK) err = sl_resume_file_bytes(w->file, &bytes, w->e);
+    if (err == SLUICE_OK && bytes != w->layout.part_bytes[w->part])
+        err = sl_cn_fail(w->e, SLUICE_E_CHANGED, path,
+                         "it has %" PRIu64 " bytes, and %" PRIu64
+                         " were written: somebody removed or replaced it meanwhile",
+                         bytes, w->layout.part_bytes[w->part]);
+    sl_free(path);
+    return err;
+}
+
+static sluice_err check_journal(struct sl_container_writer *w)
+{
+    char *path = sl_cn_part_path(w->path, 0, 1, ".journal", w->budget);
+
+    if (path == NULL) return no_memory(w);
+    sluice_err err = sl_resume_file_check_name(w->journal.file, path, w->e);
+    sl_free(path);
+    return err;
+}
+
 static sluice_err write_headers(struct sl_container_writer *w, uint64_t index_sum)
 {
     const struct sl_cn_layout *l = &w->layout;
@@ -509,6 +574,7 @@ static sluice_err write_headers(struct sl_container_writer *w, uint64_t index_su
         if (err == SLUICE_OK)
             err = sl_resume_file_write(w->file, 0, w->buffer, SL_CN_HEADER_BYTES, w->e);
         if (err == SLUICE_OK) err = sl_resume_file_sync(w->file, w->e);
+        if (err == SLUICE_OK) err = check_part(w);
     }
     return err;
 }
@@ -531,16 +597,6 @@ static sluice_err give_names(struct sl_container_writer *w)
     return err;
 }
 
-static sluice_err remove_journal(struct sl_container_writer *w)
-{
-    char *path = sl_cn_part_path(w->path, 0, 1, ".journal", w->budget);
-
-    if (path == NULL) return no_memory(w);
-    sluice_err err = sl_resume_remove(path, w->plan.limit, w->e); /* while the lock is ours */
-    sl_free(path);
-    return err;
-}
-
 sluice_err sl_container_write_commit(struct sl_container_writer *w, sluice_error *e)
 {
     uint64_t sum = 0;
@@ -559,8 +615,22 @@ sluice_err sl_container_write_commit(struct sl_container_writer *w, sluice_error
     if (err == SLUICE_OK) err = sl_cn_journal_add(&w->journal, &finished, e);
     if (err == SLUICE_OK) err = sl_cn_journal_sync(&w->journal, e);
     close_part(w);
+    if (err == SLUICE_OK) err = check_journal(w);
     if (err == SLUICE_OK) err = give_names(w);
     return err == SLUICE_OK ? remove_journal(w) : err;
+}
+
+uint64_t sl_container_write_suspend(struct sl_container_writer *w)
+{
+    uint64_t bytes = 0;
+
+    w->e = NULL;
+    if (w->journaled < w->record) {
+        (void)!flush(w);
+        (void)!settle(w);
+    }
+    for (uint64_t i = 0; i < w->journaled; i++) bytes += w->layout.ix.records[i].bytes;
+    return bytes;
 }
 
 void sl_container_write_close(struct sl_container_writer *w)

@@ -40,22 +40,27 @@ struct sl_cn_entry {
 
 struct sl_cn_journal {
     struct sl_resume_file *file;
-    uint64_t at; /* where the next entry is read or written */
-    bool is_new; /* was begun when it was opened */
+    uint64_t at;   /* where the next entry is read or written */
+    bool is_new;   /* was begun when it was opened */
+    bool is_first; /* and nothing had that name before */
 };
 
 /* What a journal belongs to. */
 struct sl_cn_belongs {
     uint64_t source, recipe_sum, layout_sum;
+    bool anew; /* whatever is there belongs to nothing */
 };
 
-/* Opens the journal, or begins one. One that belongs to something else is
- * SLUICE_E_CHANGED. A failure leaves it closed. */
+/* Opens the journal, or begins one, also in place of one without an entry, or of any (anew). One
+ * that belongs to
+ * something else is SLUICE_E_CHANGED. A failure leaves it closed. */
 SL_MUST_CHECK sluice_err sl_cn_journal_open(struct sl_cn_journal *j, const char *path,
                                             const struct sl_cn_belongs *to,
                                             struct sl_resume_limit *limit, struct sl_budget *b,
                                             sluice_error *e);
 void sl_cn_journal_close(struct sl_cn_journal *j);
+/* Whether opening would find one that belongs to it, with an entry. Only looks. */
+bool sl_cn_journal_goes_on(const char *path, const struct sl_cn_belongs *to, struct sl_budget *b);
 void sl_cn_journal_rewind(struct sl_cn_journal *j);
 /* The next entry, or *found false: there is none, or a crash left half of one. */
 SL_MUST_CHECK sluice_err sl_cn_journal_next(struct sl_cn_journal *j, struct sl_cn_entry *out,
@@ -66,5 +71,15 @@ SL_MUST_CHECK sluice_err sl_cn_journal_cut(struct sl_cn_journal *j, sluice_error
 SL_MUST_CHECK sluice_err sl_cn_journal_add(struct sl_cn_journal *j, const struct sl_cn_entry *entry,
                                            sluice_error *e);
 SL_MUST_CHECK sluice_err sl_cn_journal_sync(struct sl_cn_journal *j, sluice_error *e);
+
+/* ---- what is there already (container_measure.c) --------------------------------------------- */
+
+/* Before a container is begun in a journal that is new, whose lock is held: SLUICE_E_STATE where
+ * one of its files is there under the final name, or, unless stray_ok, as .partial. */
+SL_MUST_CHECK sluice_err sl_cn_check_vacant(const char *path, uint32_t n_parts, bool stray_ok,
+                                            struct sl_budget *b, sluice_error *e);
+/* Removes the .partial files of path, however it was divided. */
+SL_MUST_CHECK sluice_err sl_cn_remove_partials(const char *path, struct sl_resume_limit *limit,
+                                               struct sl_budget *b, sluice_error *e);
 
 #endif

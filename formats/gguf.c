@@ -3,6 +3,7 @@
  * Opening reads the metadata of the given file first. A whole file is read on; a file of a split
  * model is closed again, and all files of the model are opened in order, because metadata comes
  * from the first. */
+#include "formats/container.h"
 #include "formats/gguf_internal.h"
 
 #include <inttypes.h>
@@ -13,8 +14,8 @@
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static sluice_err create(const char *path, struct sl_budget *b, sluice_error *e,
-                         struct sl_gguf **out)
+sluice_err sl_gg_create(const char *path, struct sl_budget *b, sluice_error *e,
+                        struct sl_gguf **out)
 {
     size_t n = strlen(path);
     struct sl_gguf *g = sl_alloc(b, 1, sizeof *g);
@@ -112,16 +113,34 @@ static sluice_err finish(struct sl_gguf *g, sluice_err err, sluice_error *e, str
     return SLUICE_OK;
 }
 
+static sluice_err open_container(const char *path, struct sl_budget *b, sluice_error *e,
+                                 struct sl_gguf **out)
+{
+    struct sl_container *c;
+    sluice_err err = sl_container_open(path, b, e, &c);
+
+    if (err != SLUICE_OK) return err;
+    *out = sl_container_take_model(c);
+    sl_container_close(c);
+    return SLUICE_OK;
+}
+
 sluice_err sl_gguf_open(const char *path, struct sl_budget *b, sluice_error *e,
                         struct sl_gguf **out)
 {
-    struct sl_gguf *g = NULL;
-    sluice_err err;
-
     SLUICE_ASSERT(path != NULL && b != NULL && out != NULL);
+    struct sl_gguf *g = NULL;
+    bool container;
+
     *out = NULL;
-    err = create(path, b, e, &g);
-    return err == SLUICE_OK ? finish(g, open_files(g, e), e, out) : err;
+    sluice_err err = sl_container_probe(path, b, e, &container);
+    if (err == SLUICE_OK && container) {
+        err = open_container(path, b, e, out);
+    } else if (err == SLUICE_OK) {
+        err = sl_gg_create(path, b, e, &g);
+        if (err == SLUICE_OK) err = finish(g, open_files(g, e), e, out);
+    }
+    return err == SLUICE_OK ? err : sl_gg_explain(path, err, b, e);
 }
 
 sluice_err sl_gg_open_memory(const void *bytes, uint64_t n, struct sl_budget *b, sluice_error *e,
@@ -133,7 +152,7 @@ sluice_err sl_gg_open_memory(const void *bytes, uint64_t n, struct sl_budget *b,
     sluice_err err;
 
     *out = NULL;
-    err = create("(memory)", b, e, &g);
+    err = sl_gg_create("(memory)", b, e, &g);
     if (err != SLUICE_OK) return err;
     memset(&head, 0, sizeof head);
     sl_gg_cursor_init_memory(&head.c, bytes, n, e);
@@ -168,6 +187,8 @@ void sl_gguf_close(struct sl_gguf *g)
         if (g->files[i] != NULL) sl_file_close(g->files[i]);
     }
     sl_free(g->files);
+    sl_free(g->records);
+    sl_free((void *)(uintptr_t)g->recipe.p);
     sl_free(g->path);
     sl_free(g);
 }

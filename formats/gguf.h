@@ -54,7 +54,8 @@ enum sl_gguf_kind {
     SL_GGUF_F64,
 };
 
-/* path may name any shard. A duplicate key or tensor name is an error. */
+/* path may name any shard. A duplicate key or tensor name is an error. A container (container.h) is
+ * opened too, and looks like a GGUF of as many files as it has parts. */
 SL_MUST_CHECK sluice_err sl_gguf_open(const char *path, struct sl_budget *b, sluice_error *e,
                                       struct sl_gguf **out);
 void sl_gguf_close(struct sl_gguf *g);
@@ -69,6 +70,9 @@ struct sl_file *sl_gguf_file(const struct sl_gguf *g, uint32_t shard);
 uint32_t sl_gguf_n_tensors(const struct sl_gguf *g);
 const struct sl_gguf_tensor *sl_gguf_tensor(const struct sl_gguf *g, uint32_t index);
 const struct sl_gguf_tensor *sl_gguf_find_tensor(const struct sl_gguf *g, const char *name);
+
+/* A checksum of everything that the header of the first file says; 0 once it was dropped. */
+uint64_t sl_gguf_header_sum(const struct sl_gguf *g);
 
 /* ---- metadata (of the first shard) ----------------------------------------------------------- */
 
@@ -109,6 +113,9 @@ SL_MUST_CHECK sluice_err sl_gguf_f32_array(const struct sl_gguf *g, const char *
  * sl_gguf_drop_metadata. A file without tokenizer.ggml.tokens is SLUICE_E_FORMAT. */
 SL_MUST_CHECK sluice_err sl_gguf_vocab(const struct sl_gguf *g, struct sl_vocab *out,
                                        sluice_error *e);
+
+/* SLUICE_E_UNSUPPORTED for column statistics (general.type "imatrix"), which are no model. */
+SL_MUST_CHECK sluice_err sl_gguf_refuse_imatrix(const struct sl_gguf *g, sluice_error *e);
 
 /* Gives back what only loading needs, 10 to 30 MB where the vocabulary is large: metadata and
  * vocabulary. Afterwards no key is found, and strings that were handed out are gone; tensors (with

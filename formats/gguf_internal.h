@@ -1,12 +1,13 @@
 /* What the files of the GGUF reader share; nobody else includes this, tests of the reader excepted.
  *
  *   gguf_cursor.c   bytes of the header, loaded in bounded steps; every read is checked here
- *   gguf_index.c    names to positions
+ *   gguf_index.c    names to positions (name_index.h)
  *   gguf_header.c   magic, version, counts, metadata entries
  *   gguf_tensors.c  tensor entries, their geometry and their extents in the file
  *   gguf_split.c    the files of a split model
  *   gguf_meta.c     typed reads of metadata
  *   gguf_vocab.c    the vocabulary
+ *   gguf_graft.c    a layer of one model in another
  *   gguf.c          open, close, tables
  *
  * A header is loaded into a region, which never moves; so names and values are plain pointers into
@@ -17,6 +18,8 @@
 
 #include "base/limits.h"
 #include "formats/gguf.h"
+#include "formats/name_index.h"
+#include "formats/records.h"
 
 #define SL_GG_HEADER_MAX (512ull << 20) /* bytes of one file's header */
 #define SL_GG_STEP_BYTES (1ull << 20)   /* first read; the amount loaded doubles from there */
@@ -65,6 +68,10 @@ sluice_err sl_gg_fail(const struct sl_gg_cursor *c, sluice_err code, const char 
 /* A path as messages show it: printable, and cut at the front where it is long, since the end tells
  * more. buf holds SL_GG_SHOW_PATH_MAX bytes. */
 const char *sl_gg_show_path(const char *path, char *buf);
+/* After path failed to open with err: a better sentence where there is one (explain.c). Returns
+ * err, or SLUICE_E_TRUNCATED for a container that is not finished. */
+sluice_err sl_gg_explain(const char *path, sluice_err err, struct sl_budget *b, sluice_error *e);
+
 /* After an allocation of bytes failed: SLUICE_E_BUDGET if that is why, else SLUICE_E_NOMEM. */
 sluice_err sl_gg_no_memory(const struct sl_budget *b, uint64_t bytes, const char *path,
                            sluice_error *e);
@@ -78,24 +85,6 @@ static inline uint64_t sl_gg_load_u64(const unsigned char *p)
 {
     return sl_gg_load_u32(p) | (uint64_t)sl_gg_load_u32(p + 4) << 32;
 }
-
-/* ---- names to positions (gguf_index.c) ------------------------------------------------------- */
-
-struct sl_gg_index {
-    uint32_t *slots; /* position + 1; 0: empty */
-    uint64_t mask;
-};
-
-/* items: n structs of stride bytes whose first member is a struct sl_str, the name.
- * SLUICE_E_FORMAT: the name of item *bad was there before, or, with *bad == n, the names were
- * chosen to collide. Neither fills an error. SLUICE_E_NOMEM: no memory. */
-SL_MUST_CHECK sluice_err sl_gg_index_build(struct sl_gg_index *ix, struct sl_budget *b,
-                                           const void *items, uint32_t n, size_t stride,
-                                           uint32_t *bad);
-void sl_gg_index_deinit(struct sl_gg_index *ix);
-/* Position of name, or UINT32_MAX. */
-uint32_t sl_gg_index_find(const struct sl_gg_index *ix, const void *items, size_t stride,
-                          struct sl_str name);
 
 /* ---- metadata -------------------------------------------------------------------------------- */
 
@@ -188,7 +177,16 @@ struct sl_gguf {
     struct sl_gg_index tensor_index;
     struct sl_arena names; /* of tensors */
     struct sl_gg_made *made;
+    struct sl_container_record *records; /* [n_records] of a container, in the order of the files */
+    uint64_t n_records;
+    struct sl_str recipe; /* of a container, NUL-terminated, in a block of its own; else NULL */
+    uint64_t source;      /* of a container */
+    bool grafted;         /* a layer is another model's (gguf_graft.h) */
 };
+
+/* An empty handle. */
+SL_MUST_CHECK sluice_err sl_gg_create(const char *path, struct sl_budget *b, sluice_error *e,
+                                      struct sl_gguf **out);
 
 /* Reads bytes as one whole file, which stays borrowed until close. sl_gguf_file gives NULL then.
  * For tests and fuzzing. */

@@ -1,6 +1,7 @@
 /* Typed reads of GGUF metadata. Every read checks the type that the file declares before it touches
  * the value, and the range before it hands the value out; a present key that does not fit is an
  * error that names it, never a default. */
+#include "formats/checksum.h"
 #include "formats/gguf_internal.h"
 
 #include <float.h>
@@ -307,4 +308,11 @@ const char *sl_gguf_key_show(const struct sl_gguf *g, uint32_t index, char *buf,
 bool sl_gguf_has(const struct sl_gguf *g, const char *key)
 {
     return sl_gg_find_key(&g->head.meta, key) != NULL;
+}
+
+uint64_t sl_gguf_header_sum(const struct sl_gguf *g)
+{
+    const struct sl_gg_cursor *c = &g->head.c;
+
+    return c->base != NULL ? sl_xxh3(c->base, c->at) : 0;
 }

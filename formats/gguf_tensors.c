@@ -14,6 +14,11 @@ static sluice_err fail_type(struct sl_gg_cursor *c, uint32_t type, const char *n
 {
     const char *known = sl_type_name(type);
 
+    if (sl_type_info(type) != NULL)
+        return sl_gg_fail(c, SLUICE_E_UNSUPPORTED,
+                          "tensor '%s' has the type %s (%" PRIu32
+                          "), which is for containers (.sluice); a GGUF cannot hold it",
+                          name, known, type);
     return sl_gg_fail(
         c, SLUICE_E_UNSUPPORTED,
         "tensor '%s' has the type %s (%" PRIu32 "), which this build does not support; "
@@ -35,7 +40,7 @@ static sluice_err measure(struct sl_gg_cursor *c, struct sl_gguf_tensor *t)
                               name);
         }
     }
-    if (info == NULL) return fail_type(c, t->type, name);
+    if (!sl_type_in_gguf(t->type)) return fail_type(c, t->type, name);
     if (t->dims[0] % info->block_cols != 0) {
         return sl_gg_fail(c, SLUICE_E_FORMAT,
                           "rows of tensor '%s' have %" PRIu64

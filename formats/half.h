@@ -1,5 +1,5 @@
-/* Half precision, bfloat16 and power-of-two scales, in portable integer arithmetic. The conversion
- * to half rounds to nearest even, as the hardware does; overflow gives infinity. */
+/* Half precision, bfloat16 and power-of-two scales, in portable integer arithmetic. Floats are
+ * rounded to nearest even, as the hardware does; overflow gives infinity. */
 #ifndef SL_HALF_H
 #define SL_HALF_H
 
@@ -29,6 +29,14 @@ uint16_t sl_f32_to_f16(float f);
 float sl_e8m0_half_to_f32(uint8_t e);
 
 static inline float sl_bf16_to_f32(uint16_t h) { return sl_f32_from_bits((uint32_t)h << 16); }
+
+/* To nearest even; NaN becomes quiet, its upper payload kept. */
+static inline uint16_t sl_f32_to_bf16(float f)
+{
+    uint32_t u = sl_f32_bits(f);
+    if ((u & 0x7fffffff) > 0x7f800000) return (uint16_t)(u >> 16 | 64);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
 
 /* Little-endian loads from any alignment. */
 static inline uint16_t sl_load_u16(const void *p)

@@ -3,11 +3,13 @@
  *   hf_model.c    open, close, families
  *   hf_config.c   config.json and generation_config.json to keys
  *   hf_rope.c     divisors of frequencies
+ *   hf_check.c    whether config and tensors agree, and can be computed
  *   hf_tensors.c  names and rows
  *   hf_vocab.c    tokenizer.json to a vocabulary
  *   hf_spm.c      the same of a SentencePiece model
  *   hf_special.c  special tokens, template
- *   hf_pre.c      the pre-tokenizer by its expressions */
+ *   hf_pre.c      the pre-tokenizer by its expressions
+ *   hf_meta.c     all of it as the metadata of a GGUF */
 #ifndef SL_HF_INTERNAL_H
 #define SL_HF_INTERNAL_H
 
@@ -38,6 +40,7 @@ struct sl_hf_family {
     bool granite;          /* multipliers; head_dim is no setting */
     bool norm_topk;        /* norm_topk_prob, where the config does not say */
     bool norm_topk_reader; /* what a reader of GGUF takes where the key is absent */
+    bool qkv_bias;         /* where the config does not say */
 };
 
 struct sl_hf {
@@ -92,6 +95,10 @@ SL_MUST_CHECK sluice_err sl_hf_make_keys(struct sl_hf *hf, sluice_error *e);
 SL_MUST_CHECK sluice_err sl_hf_rope_factors(struct sl_hf *hf, const struct sl_hf_object *rope,
                                             double theta);
 SL_MUST_CHECK sluice_err sl_hf_make_tensors(struct sl_hf *hf, sluice_error *e);
+/* SLUICE_E_UNSUPPORTED or SLUICE_E_FORMAT, with the member that is not to be met: after the keys,
+ * and after the tensors. */
+SL_MUST_CHECK sluice_err sl_hf_check_config(const struct sl_hf *hf, sluice_error *e);
+SL_MUST_CHECK sluice_err sl_hf_check_tensors(const struct sl_hf *hf, sluice_error *e);
 /* The parts of a merge, which is an array of two or one text with a space. */
 SL_MUST_CHECK sluice_err sl_hf_merge(const struct sl_hf *hf, struct sl_json_value v,
                                      struct sl_str parts[2], sluice_error *e);

@@ -21,7 +21,8 @@ static const struct sl_hf_family families[] = {
      .arch = "qwen2moe",
      .rope_theta = 1e4,
      .norm_eps = 1e-6,
-     .moe = true},
+     .moe = true,
+     .qkv_bias = true},
     {.model_type = "olmoe", .arch = "olmoe", .rope_theta = 1e4, .norm_eps = 1e-5, .moe = true},
     {.model_type = "mixtral",
      .arch = "llama",
@@ -158,8 +159,9 @@ static sluice_err find_family(struct sl_hf *hf, sluice_error *e)
     struct sl_str type = {"", 0};
 
     if (hf->config == NULL)
-        return sl_hf_fail(hf, "config.json", e, SLUICE_E_NOT_FOUND,
-                          "a folder of a model needs this file");
+        return sl_fail(e, SLUICE_E_NOT_FOUND,
+                       "there is no config.json in '%s', which the folder of a model has",
+                       sl_gg_show_path(hf->folder, shown));
     SL_HF_TRY(sl_hf_str(&config, "model_type", &type));
     for (size_t i = 0; i < SL_ARRAY_LEN(families); i++) {
         size_t n = strlen(known);
@@ -183,8 +185,10 @@ static sluice_err open_files(struct sl_hf *hf, sluice_error *e)
     SL_HF_TRY(find_family(hf, e));
     SL_HF_TRY(sl_hf_quantization(hf, &block, &quantized, e));
     SL_HF_TRY(sl_hf_make_keys(hf, e));
+    SL_HF_TRY(sl_hf_check_config(hf, e));
     SL_HF_TRY(sl_st_open(hf->folder, quantized ? &block : NULL, hf->budget, e, &hf->st));
-    return sl_hf_make_tensors(hf, e);
+    SL_HF_TRY(sl_hf_make_tensors(hf, e));
+    return sl_hf_check_tensors(hf, e);
 }
 
 sluice_err sl_hf_open(const char *folder, struct sl_budget *b, sluice_error *e, struct sl_hf **out)

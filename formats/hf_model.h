@@ -87,4 +87,10 @@ SL_MUST_CHECK sluice_err sl_hf_read_rows(const struct sl_hf *hf, const struct sl
  * and for a pre-tokenizer that is not known by its expressions. */
 SL_MUST_CHECK sluice_err sl_hf_vocab(struct sl_hf *hf, struct sl_vocab *out, sluice_error *e);
 
+/* Keys and vocabulary as the metadata of a GGUF without tensors and without a file. It points into
+ * hf, so it is closed first. A folder without tokenizer.json gives metadata without a vocabulary;
+ * other errors are those of sl_hf_vocab. Thread: as sl_hf_vocab. */
+SL_MUST_CHECK sluice_err sl_hf_metadata(struct sl_hf *hf, struct sl_budget *b, sluice_error *e,
+                                        struct sl_gguf **out);
+
 #endif

@@ -1,11 +1,12 @@
-/* The container's own weight types: 2, 3 or 4 bits a weight, a scale byte for every 16 or 32.
+/* The container's own weight types: 2 to 6 bits a weight, a scale byte for every 16 or 32.
  *
  * A weight is d * m * (level - offset): d is a bfloat16 of its row, the group's scale byte gives
- * m in +-1..16 and one of eight offsets, and a code chooses one of 4, 8 or 16 unevenly spaced
- * levels in 0..63. The offset slides the levels over the group's range, and a negative m mirrors
- * them. Eight rows are interleaved (a band), so that a vector register holds four columns of each.
- * The decoders here are scalar and are the definition (docs/FORMAT.md, "Weight types"); vector
- * kernels give the same integers. sq_encode.c finds the codes. Thread: pure. */
+ * m in +-1..16 and one of eight offsets, and a code chooses one of 4 to 64 levels in 0..63,
+ * unevenly spaced but where they are all of them. The offset slides the levels over the group's
+ * range, and a negative m mirrors them. Eight rows are interleaved (a band), so that a vector
+ * register holds four columns of each. The decoders here are scalar and are the definition
+ * (docs/FORMAT.md, "Weight types"); vector kernels give the same integers. sq_encode.c finds the
+ * codes. Thread: pure. */
 #ifndef SL_SQ_H
 #define SL_SQ_H
 
@@ -19,8 +20,11 @@ enum sl_sq_type {
     SL_SQ3_16 = 259,
     SL_SQ4_32 = 260,
     SL_SQ4_16 = 261,
+    SL_SQ5_32 = 262,
+    SL_SQ6_32 = 263,
 };
-#define SL_SQ_TYPES 6
+#define SL_SQ_FIRST 256u
+#define SL_SQ_TYPES 8u
 #define SL_SQ_BAND_ROWS 8        /* rows that are interleaved */
 #define SL_SQ_ROW_SCALE_BYTES 16 /* a band begins with eight bfloat16 */
 #define SL_SQ_UNIT_COLS 32       /* columns of a unit; a row is whole units */

@@ -9,6 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "formats/gguf_graft.h"
+#include "formats/records.h"
 #include "formats/sums_internal.h"
 
 #define SUFFIX ".sums"
@@ -260,6 +262,8 @@ sluice_err sl_sums_open(const struct sl_gguf *g, struct sl_budget *b, sluice_err
     sluice_error own;
     SLUICE_ASSERT(g != NULL && out != NULL);
     *out = NULL;
+    if (sl_gguf_has_records(g)) return SLUICE_OK; /* a container has its own */
+    if (sl_gguf_is_grafted(g)) return SLUICE_OK;  /* no sums file is of two models */
     char *path = sl_sums_path(g, b);
     if (path == NULL) return sl_fail(e, SLUICE_E_NOMEM, "no memory for the name of a sums file");
     sluice_err err = sl_file_open(path, b, &own, &f);

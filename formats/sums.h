@@ -17,7 +17,8 @@ struct sl_sums;
 /* How many pieces the tensor has, and their size in bytes. */
 uint64_t sl_sums_pieces(const struct sl_gguf_tensor *t, uint64_t *piece_bytes);
 
-/* Looks for NAME.sums beside the first shard. No such file: SLUICE_OK and *out NULL. One that is
+/* Looks for NAME.sums beside the first shard. No such file, or the model is a container or has a
+ * layer of another (gguf_graft.h): SLUICE_OK and *out NULL. One that is
  * damaged, of a newer version, or of another model (number, names, sizes, offsets of tensors, sizes
  * of the files) is an error that says what to do: SLUICE_E_FORMAT, SLUICE_E_VERSION,
  * SLUICE_E_CHANGED, SLUICE_E_TRUNCATED, SLUICE_E_LIMIT, SLUICE_E_IO, SLUICE_E_BUDGET,

@@ -102,7 +102,10 @@ enum sluice_isa {
     SLUICE_ISA_AUTO = 0,
     SLUICE_ISA_SCALAR = 1,
     SLUICE_ISA_AVX2 = 2,
-    SLUICE_ISA_NEON = 3
+    SLUICE_ISA_NEON = 3,    /* what every 64-bit ARM has */
+    SLUICE_ISA_DOTPROD = 4, /* NEON with dot products of bytes */
+    SLUICE_ISA_I8MM = 5,    /* and with products of byte matrices */
+    SLUICE_ISA_AVX512 = 6   /* with VNNI and VBMI: Ice Lake, Zen 4 and later */
 };
 enum sluice_kv { SLUICE_KV_DEFAULT = 0, SLUICE_KV_F32 = 1, SLUICE_KV_F16 = 2, SLUICE_KV_Q8 = 3 };
 enum sluice_open {
@@ -138,6 +141,12 @@ enum sluice_lossy {
     SLUICE_LOSSY_EXPERTS_USED = 1,
     SLUICE_LOSSY_STICKY = 2,
     SLUICE_LOSSY_DROP_COLD = 4, /* the one that makes them depend on what happens to be cached */
+};
+
+/* For graft_layer: what is in no layer. */
+enum sluice_graft {
+    SLUICE_GRAFT_EMBEDDING = 0x10000, /* token_embd, and the output matrix if it is the same */
+    SLUICE_GRAFT_OUTPUT = 0x10001,    /* everything else */
 };
 
 /* For ram_bytes: what is available at the call (bounded by the control group's limit) less a
@@ -182,12 +191,18 @@ typedef struct sluice_options {
                              range that they gain, up to 1; 0: off */
     float drop_cold; /* leave out an expert that is not in memory if its weight is below this part
                         of an equal share, up to 1; 0: off */
+
+    /* For finding out which layers a quantization hurts: one layer is taken from another file of
+     * the same model. Sums files are not used then. */
+    const char *graft_path; /* the other file; NULL: none */
+    uint32_t graft_layer;   /* from 0, or enum sluice_graft */
+    uint32_t reserved;      /* 0 */
 } sluice_options;
 
 #define SLUICE_OPTIONS_INIT                                                                        \
     {                                                                                              \
         sizeof(sluice_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0,  \
-            0, 0, 0, 0, 0, 0                                                                       \
+            0, 0, 0, 0, 0, 0, NULL, 0, 0                                                           \
     }
 
 /* ---- memory plan ------------------------------------------------------------------------ */
@@ -224,12 +239,13 @@ typedef struct sluice_plan {
     uint32_t chunk;              /* prompt tokens that go through a layer together */
     uint32_t streams;            /* 1: not all experts stay in memory */
     uint32_t n_ctx_min;          /* the context of minimum_bytes, tokens */
+    uint64_t slot_least_bytes;   /* of the smallest slot: less where layers differ in types */
 } sluice_plan;
 
 #define SLUICE_PLAN_INIT                                                                           \
     {                                                                                              \
         sizeof(sluice_plan), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0, 0                                                                                \
+            0, 0, 0, 0                                                                             \
     }
 
 /* Says what opening path with opt would take, reading headers only and allocating nothing that
@@ -243,7 +259,7 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_memory_plan(const char *path,
 
 /* Opens a model and allocates what it needs.
  *
- *   path   a GGUF file, or any shard of a split one.
+ *   path   a GGUF file or a container, or any part of a split one.
  *   opt    NULL for defaults; copied, not kept (chat_template included).
  *   out    receives the handle; set to NULL on every failure.
  *   error  filled on failure; may be NULL.
@@ -291,12 +307,14 @@ typedef struct sluice_model_info {
     uint32_t lossy;            /* enum sluice_lossy bits that are on */
     uint32_t n_slots;          /* expert slots as planned; 0: a dense model */
     uint32_t n_experts_total;  /* routed experts of all layers */
+    const char *format;        /* of the files: "GGUF" or "container" */
+    const char *recipe;        /* how a container was packed, lines of text; "" otherwise */
 } sluice_model_info;
 
 #define SLUICE_MODEL_INFO_INIT                                                                     \
     {                                                                                              \
         sizeof(sluice_model_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL,  \
-            NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0                                                  \
+            NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, NULL, NULL                                      \
     }
 
 /* Fills info; its strings live as long as the model. Returns nothing. Thread: safe. */
@@ -462,6 +480,46 @@ SLUICE_API size_t sluice_session_length(const sluice_session *session);
  * set until on is 0. Returns nothing. Thread: safe, also from a signal handler. */
 SLUICE_API void sluice_session_cancel(sluice_session *session, int on);
 
+/* Inputs of a weight matrix, on their way through the model. */
+typedef struct sluice_input {
+    uint32_t struct_size;
+    uint32_t n;          /* vectors */
+    uint32_t cols;       /* elements of each, those of a row of the matrix */
+    uint32_t matrix;     /* which of the tensor's matrices: the expert, otherwise 0 */
+    uint32_t n_matrices; /* routed experts of the layer, otherwise 1 */
+    uint32_t reserved;   /* 0 */
+    const char *tensor;  /* "blk.3.attn_q.weight"; of routed experts "blk.3.ffn_gate_exps.weight",
+                            also where the file has a tensor for each */
+    const char *same_as; /* a tensor to which this x was shown before, in the same chunk and for the
+                            same matrix, and always is; NULL: none */
+    const float *x;      /* [n][cols], as computed, before it is quantized for the product */
+} sluice_input;
+
+/* Sees inputs; all pointers are valid during the call. Runs on the evaluating thread; may call
+ * sluice_session_cancel, nothing else. */
+typedef void sluice_input_fn(void *user, const sluice_input *input);
+
+/* From now on fn is called with every input of every weight matrix, layer by layer as chunks of
+ * tokens pass: calibration, research. Of the output matrix, which is token_embd.weight where the
+ * model shares it, inputs of all tokens are shown, whether their logits are asked for or not. An
+ * expert is shown the tokens that chose it and no others. Results stay the same, to the bit. An
+ * evaluation that fails has shown what it came to. fn NULL: nobody, as at first; it costs nothing
+ * then. Returns nothing. Thread: one per handle. */
+SLUICE_API void sluice_session_observe(sluice_session *session, sluice_input_fn *fn, void *user);
+
+/* Chooses experts in the router's place: of the layer (from 0) for the token at position (from 0).
+ * Writes up to top_k distinct numbers below n_experts to experts, the most wanted first, and
+ * returns how many; the router's own best complete them. Runs on the evaluating thread; may call
+ * sluice_session_cancel, nothing else. */
+typedef uint32_t sluice_route_fn(void *user, uint32_t layer, uint32_t position, uint32_t n_experts,
+                                 uint32_t top_k, uint32_t *experts);
+
+/* From now on fn is asked before any expert is chosen, and what is chosen has equal weights. For
+ * measuring how fast recorded routing would be served, on a model of any weights: what comes out is
+ * no answer of the model's. A choice that breaks the rules above ends the evaluation with
+ * SLUICE_E_ARG. fn NULL: the router again, as at first. Returns nothing. Thread: one per handle. */
+SLUICE_API void sluice_session_route(sluice_session *session, sluice_route_fn *fn, void *user);
+
 /* ---- generation ------------------------------------------------------------------------- */
 
 /* One piece of the answer: whole UTF-8 characters (bytes of an invalid sequence pass unchanged).
@@ -618,62 +676,97 @@ SLUICE_API int sluice_model_get_layer_stats(const sluice_model *model, uint32_t 
 
 typedef struct sluice_kernel_bench {
     uint32_t struct_size;
-    uint32_t bit_equal;   /* 1: this variant's output was equal to the scalar's in this run */
+    /* What is to be timed, and receives what was. */
+    uint32_t rows, cols; /* of the matrix; 0: 768 and 2048 */
+    uint32_t n_tokens;   /* vectors that it is multiplied with at once, 1..64; 0: 1 */
+    uint32_t threads;    /* as in sluice_options */
+    uint32_t isa;        /* enum sluice_isa */
+    /* What was found. */
+    uint32_t bit_equal;   /* 1: the output was equal to the scalar definition's in this run */
+    uint32_t reserved;    /* 0 */
     char type[12];        /* weight type, "Q4_K" */
-    char isa[12];         /* "avx2" */
-    double weights_per_s; /* one thread, one token, weights in cache */
-    double bytes_per_s;
+    char isa_name[12];    /* "avx2" */
+    double weights_per_s; /* products of a weight and a token's activation, of as many rows as each
+                             thread's cache holds */
+    double bytes_per_s;   /* of weights: each counts once, whatever the tokens */
     double memory_weights_per_s; /* the same with weights from memory */
     double memory_bytes_per_s;
 } sluice_kernel_bench;
 
 #define SLUICE_KERNEL_BENCH_INIT                                                                   \
     {                                                                                              \
-        sizeof(sluice_kernel_bench), 0, "", "", 0, 0, 0, 0                                         \
+        sizeof(sluice_kernel_bench), 0, 0, 0, 0, 0, 0, 0, "", "", 0, 0, 0, 0                       \
     }
 
-/* Times the index-th pair of weight type and instruction set on this machine, about a tenth of a
- * second. Returns SLUICE_OK, SLUICE_E_LIMIT past the last, SLUICE_E_NOMEM. Thread: safe. */
+/* Times products with weights of the index-th type on this machine, about two tenths of a second;
+ * takes 256 MiB, or as much as the matrix has where that is more. Returns SLUICE_OK, SLUICE_E_LIMIT
+ * past the last, SLUICE_E_ARG (no such matrix of that type, or too many threads),
+ * SLUICE_E_UNSUPPORTED (no such instruction set), SLUICE_E_NOMEM. Thread: safe. */
 SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_bench_kernel(uint32_t index,
-                                                            sluice_kernel_bench *result,
+                                                            sluice_kernel_bench *bench,
+                                                            sluice_error *error);
+
+typedef struct sluice_memory_bench {
+    uint32_t struct_size;
+    uint32_t threads;      /* as in sluice_options; receives how many there were */
+    uint64_t buffer_bytes; /* how much was read, many times what caches hold */
+    double bytes_per_s;    /* of the fastest 16 MiB */
+} sluice_memory_bench;
+
+#define SLUICE_MEMORY_BENCH_INIT                                                                   \
+    {                                                                                              \
+        sizeof(sluice_memory_bench), 0, 0, 0                                                       \
+    }
+
+/* Measures how fast memory is read on this machine, about two tenths of a second: no kernel whose
+ * weights come from memory is faster. Returns SLUICE_OK, SLUICE_E_ARG (too many threads),
+ * SLUICE_E_NOMEM. Thread: safe. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_bench_memory(sluice_memory_bench *bench,
                                                             sluice_error *error);
 
 /* ---- verification ----------------------------------------------------------------------- */
 
 /* A GGUF carries no checksums. sluice_sums_make writes them to a file beside the model (NAME.sums
  * of its first file; docs/FORMAT.md); where there is one, everything that is read of the model is
- * compared with it, from the first read on, and sluice_sums_verify compares the whole model. */
+ * compared with it, from the first read on, and sluice_sums_verify compares the whole model. A
+ * container (docs/FORMAT.md) carries its own: everything that is read of it is compared without
+ * more ado, and sluice_sums_verify compares all of it. */
 
 typedef struct sluice_sums_result {
     uint32_t struct_size;
     uint32_t n_files; /* of the model */
-    uint64_t pieces;  /* what has a checksum of its own: experts, rows of the embedding, tensors */
+    uint64_t pieces;  /* what has a checksum of its own: experts, rows of the embedding, tensors; of
+                         a container its records */
     uint64_t bytes;   /* of all files of the model */
     uint64_t ns;      /* time the call took */
+    uint32_t container; /* 1: the model is a container */
+    uint32_t reserved;  /* 0 */
 } sluice_sums_result;
 
 #define SLUICE_SUMS_RESULT_INIT                                                                    \
     {                                                                                              \
-        sizeof(sluice_sums_result), 0, 0, 0, 0                                                     \
+        sizeof(sluice_sums_result), 0, 0, 0, 0, 0, 0                                               \
     }
 
 /* Reads the whole model once, in 4 MiB of memory, and writes its sums file, in place of one that is
  * there: whole or not at all. The page cache of the model is given back.
  *
- *   path      a GGUF file, or any shard of a split one
+ *   path      a GGUF file, or any part of a split one; a container has its own sums
  *   progress  NULL: none. Called each 64 MiB or more often; nonzero gives up
  *   user      passed to progress
  *   result    filled on success; may be NULL
  *
  * Returns SLUICE_OK, SLUICE_E_ARG, SLUICE_E_NOT_FOUND, SLUICE_E_IO (also: the folder is read-only,
- * the disk is full), SLUICE_E_CHANGED (the model was replaced meanwhile), SLUICE_E_CANCELLED, or
- * what sluice_model_open returns for a broken file. Thread: safe. */
+ * the disk is full), SLUICE_E_CHANGED (the model was replaced meanwhile), SLUICE_E_CANCELLED,
+ * SLUICE_E_UNSUPPORTED (a container, which needs none), or what sluice_model_open returns for a
+ * broken file. Thread: safe. */
 SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_sums_make(const char *path,
                                                          sluice_progress_fn *progress, void *user,
                                                          sluice_sums_result *result,
                                                          sluice_error *error);
 
-/* Reads the whole model, every byte of it, and compares it with its sums file. Arguments as above.
+/* Reads the whole model, every byte of it, and compares it with its sums file, or a container with
+ * its own checksums. Arguments as above; path may be that of any part of a container.
  *
  * Returns SLUICE_OK: everything is as it was when the sums were made; SLUICE_E_CORRUPT: error names
  * file, tensor, expert or row, and the offset of the first piece that differs; SLUICE_E_NOT_FOUND:

@@ -46,23 +46,46 @@ static sluice_err spend(struct sl_resume_limit *limit, const char *shown, sluice
 /* ---- opening -----------------------------------------------------------------------------------
  */
 
-/* A process that was killed while it synced has its lock until the drive is done. */
-static sluice_err lock(struct sl_resume_file *f, sluice_error *e)
+static bool is_named(int fd, const char *path)
+{
+    struct stat own, named;
+    return fstat(fd, &own) == 0 && lstat(path, &named) == 0 && own.st_dev == named.st_dev &&
+           own.st_ino == named.st_ino;
+}
+
+/* Opens and locks, *held false: somebody else has the lock. Whoever had it may have removed the
+ * file or put another in its place, and the lock of a file without a name keeps nobody out: then
+ * the file that has the name now is opened. */
+static sluice_err try_lock(struct sl_resume_file *f, const char *path, bool *held, sluice_error *e)
 {
     struct stat st;
+    *held = false;
+    if (f->fd < 0) f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+    if (f->fd < 0) return sl_fail_sys(e, SLUICE_E_IO, errno, "'%s' cannot be written", f->shown);
     if (fstat(f->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return sl_fail(e, SLUICE_E_IO, "'%s' is no regular file", f->shown);
-    int tries = 0;
-    bool busy = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    while (busy && ++tries <= LOCK_TRIES) {
-        const struct timespec pause = {0, LOCK_PAUSE_NS};
-        nanosleep(&pause, NULL);
-        busy = flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    }
-    if (busy)
-        return sl_fail(e, SLUICE_E_IO, "'%s' is being written by another process; wait for it",
-                       f->shown);
+    if (flock(f->fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return SLUICE_OK;
+    *held = is_named(f->fd, path);
+    if (*held) return SLUICE_OK;
+    close(f->fd);
+    f->fd = -1;
     return SLUICE_OK;
+}
+
+/* A process that was killed while it synced has its lock until the drive is done. */
+static sluice_err open_locked(struct sl_resume_file *f, const char *path, sluice_error *e)
+{
+    bool held = false;
+    for (int tries = 0; tries <= LOCK_TRIES && !held; tries++) {
+        const struct timespec pause = {0, LOCK_PAUSE_NS};
+        bool busy = f->fd >= 0;
+        if (busy) nanosleep(&pause, NULL);
+        sluice_err err = try_lock(f, path, &held, e);
+        if (err != SLUICE_OK) return err;
+    }
+    if (held) return SLUICE_OK;
+    return sl_fail(e, SLUICE_E_IO, "'%s' is being written by another process; wait for it",
+                   f->shown);
 }
 
 sluice_err sl_resume_file_open(const char *path, struct sl_resume_limit *limit, struct sl_budget *b,
@@ -77,11 +100,8 @@ sluice_err sl_resume_file_open(const char *path, struct sl_resume_limit *limit, 
     struct sl_resume_file *f = block;
     show(path, f->shown);
     f->limit = limit;
-    f->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    if (f->fd < 0)
-        err = sl_fail_sys(e, SLUICE_E_IO, errno, "'%s' cannot be written", f->shown);
-    else
-        err = lock(f, e);
+    f->fd = -1;
+    err = open_locked(f, path, e);
     if (err != SLUICE_OK) {
         sl_resume_file_close(f);
         return err;
@@ -105,6 +125,16 @@ sluice_err sl_resume_file_bytes(struct sl_resume_file *f, uint64_t *bytes, sluic
         return sl_fail_sys(e, SLUICE_E_IO, errno, "'%s' cannot be examined", f->shown);
     *bytes = (uint64_t)st.st_size;
     return SLUICE_OK;
+}
+
+sluice_err sl_resume_file_check_name(struct sl_resume_file *f, const char *path, sluice_error *e)
+{
+    SLUICE_ASSERT(f != NULL && path != NULL);
+    if (is_named(f->fd, path)) return SLUICE_OK;
+    return sl_fail(e, SLUICE_E_CHANGED,
+                   "'%s' was removed or replaced while it was written; leave it alone, and begin "
+                   "again",
+                   f->shown);
 }
 
 /* ---- bytes -------------------------------------------------------------------------------------

@@ -20,13 +20,19 @@ struct sl_resume_limit {
 };
 
 /* Opens path, or makes it. path is copied, limit borrowed until close. Errors: SLUICE_E_IO (no
- * permission, no folder, no regular file, open in another process for two seconds more),
+ * permission, no folder, no regular file, open in another process for two seconds more); the lock
+ * is one of the file that has the name, also where that changed while it was waited for.
  * SLUICE_E_NOMEM, SLUICE_E_BUDGET. */
 SL_MUST_CHECK sluice_err sl_resume_file_open(const char *path, struct sl_resume_limit *limit,
                                              struct sl_budget *b, sluice_error *e,
                                              struct sl_resume_file **out);
 /* Keeps the file. NULL is fine. What was not synced may be lost. */
 void sl_resume_file_close(struct sl_resume_file *f);
+
+/* SLUICE_E_CHANGED where path, by which f was opened, is another file's by now or nobody's: what
+ * was written would not be what gets the final name. */
+SL_MUST_CHECK sluice_err sl_resume_file_check_name(struct sl_resume_file *f, const char *path,
+                                                   sluice_error *e);
 
 /* Bytes of the file now. */
 SL_MUST_CHECK sluice_err sl_resume_file_bytes(struct sl_resume_file *f, uint64_t *bytes,

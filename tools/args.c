@@ -91,7 +91,8 @@ static int store(struct cli_args *args, const struct cli_option *option, const c
         *(int *)field = option->set_to;
         return 0;
     case CLI_TEXT:
-        if (!*value && strcmp(option->argument, "FILE") == 0) {
+        if (!*value &&
+            (strcmp(option->argument, "FILE") == 0 || strcmp(option->argument, "MODEL") == 0)) {
             cli_error("%s: found '', wanted the name of a file", shown);
             return -1;
         }
@@ -122,7 +123,7 @@ static int store(struct cli_args *args, const struct cli_option *option, const c
     case CLI_STICKY:
         return store_sticky(args, option, value) ? refuse(option, shown, value) : 0;
     case CLI_SIZE:
-        if (strcmp(value, "auto") == 0) {
+        if (option->takes_auto && strcmp(value, "auto") == 0) {
             *(uint64_t *)field = SLUICE_RAM_AUTO;
             return 0;
         }
@@ -141,7 +142,8 @@ static int store(struct cli_args *args, const struct cli_option *option, const c
 static const char *verbs_text(char *text, unsigned verbs)
 {
     static const char *const names[] = {"run",   "eval",   "info",         "tokenize",
-                                        "bench", "verify", "bench decode", "ppl"};
+                                        "bench", "verify", "bench decode", "ppl",
+                                        "pack",  "calib",  "diff"};
     size_t at = 0;
     text[0] = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -192,6 +194,7 @@ static int unknown_option(const char *typed, unsigned verb)
 static int take_word(struct cli_args *args, unsigned verb, const char *word)
 {
     const char **field = verb == CLI_BENCH ? &args->subject : &args->model;
+    if (verb == CLI_DIFF && args->model) field = &args->other;
     if (!*word) {
         cli_error("found an empty word, wanted %s",
                   verb == CLI_BENCH ? "what to measure" : "the name of a model file");
@@ -199,9 +202,10 @@ static int take_word(struct cli_args *args, unsigned verb, const char *word)
     }
     if (*field) {
         cli_error("found '%s' besides '%s', wanted one %s", word, *field,
-                  verb == CLI_BENCH ? "thing to measure"
-                  : verb == CLI_RUN ? "model; a prompt stands after -p, in quotes if it has spaces"
-                                    : "model");
+                  verb == CLI_BENCH  ? "thing to measure"
+                  : verb == CLI_RUN  ? "model; a prompt stands after -p, in quotes if it has spaces"
+                  : verb == CLI_DIFF ? "other model"
+                                     : "model");
         return -1;
     }
     *field = word;
@@ -269,21 +273,21 @@ static int take_option(struct cli_args *args, unsigned verb, int argc, char **ar
     return store(args, option, name, argv[(*at)++]);
 }
 
-/* "--ctx-size" to "SLUICE_CTX_SIZE". */
-static void variable_name(const struct cli_option *option, char *text)
+const char *cli_option_variable(const struct cli_option *option, char *text)
 {
-    (void)snprintf(text, NAME_BYTES, VARIABLE_PREFIX "%s", option->name + 2);
+    (void)snprintf(text, CLI_VARIABLE_TEXT, VARIABLE_PREFIX "%s", option->name + 2);
     for (char *p = text; *p; p++) {
         if (*p == '-') *p = '_';
         if (*p >= 'a' && *p <= 'z') *p = (char)(*p - 'a' + 'A');
     }
+    return text;
 }
 
 /* One SLUICE_ variable, "NAME=value". */
 static int take_variable(struct cli_args *args, unsigned verb, const char *variable)
 {
     struct cli_nearest nearest = {NULL, 0, 0};
-    char typed[NAME_BYTES], known[NAME_BYTES], best[NAME_BYTES] = "";
+    char typed[NAME_BYTES], known[CLI_VARIABLE_TEXT], best[CLI_VARIABLE_TEXT] = "";
     const struct cli_option *option;
     const char *value = strchr(variable, '=');
     int of_another_verb = 0;
@@ -291,7 +295,7 @@ static int take_variable(struct cli_args *args, unsigned verb, const char *varia
     (void)snprintf(typed, sizeof typed, "%.*s", (int)(value - variable), variable);
     value++;
     for (size_t i = 0; (option = cli_option_at(i)); i++) {
-        variable_name(option, known);
+        (void)cli_option_variable(option, known);
         if (strcmp(typed, known) != 0) {
             unsigned before = nearest.best ? nearest.distance : UINT32_MAX;
             cli_nearest_offer(&nearest, typed, known, strlen(known));

@@ -22,7 +22,10 @@ enum cli_verb {
     CLI_VERIFY = 32,
     CLI_BENCH_MODEL = 64, /* bench decode, bench prefill */
     CLI_PPL = 128,
-    CLI_EVERY = 255
+    CLI_PACK = 256,
+    CLI_CALIB = 512,
+    CLI_DIFF = 1024,
+    CLI_EVERY = 2047
 };
 
 /* "-ngl: experts are ..." of an option that was taken otherwise than it was written. */
@@ -37,19 +40,32 @@ struct cli_args {
     const char *model, *prompt, *file, *system_prompt, *chat_template;
     const char *tokens, *logits, *greedy_out, *hot_list;
     const char *save_logits, *kl, *loops;       /* of ppl */
-    const char *subject;                        /* what to bench */
+    const char *output;                         /* of calib and pack */
+    const char *recipe, *imatrix, *calib;       /* of pack */
+    const char *subject, *routing;              /* what to bench, and how experts are chosen */
+    const char *other;                          /* of diff: B */
+    const char *graft;                          /* not an option: the file of graft_layer */
     struct cli_remark remarks[CLI_REMARKS_MAX]; /* to be printed unless --quiet */
     const char *stop[CLI_STOPS_MAX];
     int64_t n_stop, threads, ctx_size, chunk, predict, seed, top_k, repeat_last, greedy;
     int64_t slots, experts_used, sticky_size, bench_tokens, warm;
-    int64_t window, stride, loop_tokens; /* of ppl */
+    int64_t window, stride, loop_tokens; /* of ppl; window of calib too */
+    int64_t chunks;                      /* of calib */
     uint64_t ram_bytes;                  /* SLUICE_RAM_AUTO for the word auto */
+    uint64_t split_bytes, target_bytes;  /* of pack */
+    uint64_t aside_bytes;                /* not an option: what the verb itself takes of --ram */
     double temperature, top_p, min_p, repeat_penalty, sticky, drop_cold;
+    double target_bpw;                                         /* of pack */
     int kv, cache_k, cache_v, isa, io, cache_policy, prefetch; /* enums of sluice.h */
     int thinking;                                              /* -1, 0, 1 as in sluice.h */
     int thinking_given;                                        /* on the command line */
     int raw, chat, single_turn, ignore_end, special, escape, progress, verbose, quiet, json;
     int lines, escape_lines, bos, decode, nll, list_meta, list_tensors, make_sums, llama_cpp;
+    int deep, swap_layers;   /* of verify and diff */
+    uint32_t graft_layer;    /* taken from graft, as in sluice.h */
+    int reads_only;          /* not an option: texts are read, and none is written */
+    int bits, keep, restart; /* of pack */
+    int full;                /* of bench kernels */
     int help, version, list_archs;
 };
 
@@ -59,7 +75,7 @@ enum cli_kind {
     CLI_STOPS,   /* appended to stop[] */
     CLI_INTEGER, /* int64_t, low..high */
     CLI_NUMBER,  /* double, low_f..high_f */
-    CLI_SIZE,    /* uint64_t bytes, low..high, or auto; K, M, G, T are powers of 1024 */
+    CLI_SIZE,    /* uint64_t bytes from low on, or auto; K, M, G, T are powers of 1024 */
     CLI_STICKY,  /* "D" or "D:N": double, low_f..high_f, and int64_t in sticky_size, low..high */
     CLI_CHOICE,  /* int; one of choices */
 };
@@ -82,7 +98,8 @@ struct cli_option {
     size_t offset; /* in struct cli_args */
     int set_to;
     int64_t low, high;
-    int clamps; /* more than high is taken as high, with a remark */
+    int clamps;     /* more than high is taken as high, with a remark */
+    int takes_auto; /* of a CLI_SIZE: the word auto, too */
     double low_f, high_f;
     const struct cli_choice *choices; /* ends with word NULL */
 };
@@ -96,6 +113,10 @@ const char *cli_option_absent(const char *name);
 /* What Sluice does anyway, where an option of another program asks for just that, or NULL. *value
  * receives the value with which it does; NULL: the option has none. */
 const char *cli_option_needless(const char *name, const char **value);
+/* The environment variable of an option, "SLUICE_CTX_SIZE"; text has CLI_VARIABLE_TEXT bytes and is
+ * returned. */
+#define CLI_VARIABLE_TEXT 64
+const char *cli_option_variable(const struct cli_option *option, char *text);
 /* The range in words ("1 to 64", "f32, f16, q8"); text has CLI_RANGE_TEXT bytes and is returned. */
 #define CLI_RANGE_TEXT 128
 const char *cli_option_range(const struct cli_option *option, char *text);

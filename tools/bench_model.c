@@ -14,6 +14,7 @@
 #include "tools/plan_text.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/routing.h"
 #include "tools/streaming.h"
 #include "tools/text.h"
 #include "tools/verbs.h"
@@ -28,10 +29,11 @@ struct bench {
     sluice_session *session;
     sluice_model_info info;
     sluice_plan plan;
-    struct cli_ids ids; /* of --tokens; empty: drawn */
-    float *logits;      /* [n_vocab] of the last token */
-    size_t used;        /* ids taken so far */
-    uint64_t drawn;     /* state of the generator */
+    struct cli_ids ids;         /* of --tokens; empty: drawn */
+    struct cli_routing routing; /* of --routing; no tokens: the model's own */
+    float *logits;              /* [n_vocab] of the last token */
+    size_t used;                /* ids taken so far */
+    uint64_t drawn;             /* state of the generator */
     struct cli_progress progress;
 };
 
@@ -157,6 +159,7 @@ static struct cli_json *begin_json(const struct bench *b)
     struct cli_json *root = cli_json_object();
     struct cli_json *settings = cli_json_model(root, b->args, &b->info);
     cli_json_known_string(settings, "tokens", b->args->tokens ? b->args->tokens : "");
+    cli_json_known_string(settings, "routing", b->args->routing ? b->args->routing : "");
     cli_json_machine(root);
     return root;
 }
@@ -179,9 +182,21 @@ static void note(const struct bench *b, const struct stretch *s)
     char peak[CLI_PEAK_TEXT];
     sluice_stats now;
     look(b, &now);
+    if (b->args->routing)
+        cli_note("experts as %s has them, not the model's choice", b->args->routing);
     cli_streaming_note(b->args, &b->info, &s->stats, s->n);
     cli_note("load %.2f s; peak memory %s", (double)b->info.load_ns / 1e9,
              cli_peak_text(peak, &now, &b->info));
+}
+
+/* Bytes of weights that computing a token takes: all but the experts, and its share of those. */
+static double token_weight_bytes(const struct bench *b, const struct stretch *s)
+{
+    double all = (double)b->plan.dense_bytes;
+    if (s->n && b->plan.n_experts)
+        all += (double)s->stats.uses / (double)s->n * (double)b->plan.model_expert_bytes /
+               (double)b->plan.n_experts;
+    return all;
 }
 
 static void report_decode(struct bench *b, const struct stretch *s)
@@ -193,15 +208,20 @@ static void report_decode(struct bench *b, const struct stretch *s)
         cli_json_number(root, "decode_ms", (double)s->ns / 1e6);
         cli_json_number(root, "tokens_per_s", rate(s->n, s->ns));
         cli_json_number(root, "second_half_tokens_per_s", rate(s->n / 2, s->second_half_ns));
+        if (b->plan.n_experts == 0 || s->stats.uses)
+            cli_json_number(root, "token_weight_bytes", token_weight_bytes(b, s));
+        else
+            cli_json_null(root, "token_weight_bytes");
         cli_json_number(root, "token_read_bytes", (double)read / (double)s->n);
         put_rate(root, "decode_hit_rate", s);
         end_json(b, root, s);
     } else {
+        char size[CLI_SIZE_TEXT];
         (void)cli_printf(
-            "decode %zu tokens: %.2f tok/s, second half %.2f; %.1f MB read a token; hit "
-            "rate %.1f %%; %.1f ms a token waiting for the drive\n",
+            "decode %zu tokens: %.2f tok/s, second half %.2f; %s read a token; hit rate %.1f %%; "
+            "%.1f ms a token waiting for the drive\n",
             s->n, rate(s->n, s->ns), rate(s->n / 2, s->second_half_ns),
-            (double)read / 1e6 / (double)s->n, 100 * cli_share(s->stats.hits, s->stats.uses),
+            cli_size_text(size, read / s->n), 100 * cli_share(s->stats.hits, s->stats.uses),
             (double)s->stats.stall_ns / 1e6 / (double)s->n);
     }
     note(b, s);
@@ -228,10 +248,11 @@ static void report_prefill(struct bench *b, const struct prefill_result *r)
         put_rate(root, "hit_rate_after", &r->after);
         end_json(b, root, s);
     } else {
-        (void)cli_printf("prefill %zu tokens in %zu chunk%s: %.2f tok/s; %.1f MB read; %.3f reads "
-                         "of each expert a chunk\n",
+        char size[CLI_SIZE_TEXT];
+        (void)cli_printf("prefill %zu tokens in %zu chunk%s: %.2f tok/s; %s read; %.3f reads of "
+                         "each expert a chunk\n",
                          s->n, r->chunks, r->chunks == 1 ? "" : "s", rate(s->n, s->ns),
-                         (double)cli_stats_read_bytes(&s->stats) / 1e6, r->reads);
+                         cli_size_text(size, cli_stats_read_bytes(&s->stats)), r->reads);
         if (r->after.n)
             (void)cli_printf("decode of %zu tokens: hit rate %.1f %% before, %.1f %% after\n",
                              r->after.n,
@@ -295,6 +316,9 @@ static int open_all(struct bench *b)
     b->drawn = 20261130;
     b->logits = cli_alloc(info.n_vocab, sizeof *b->logits);
     if (sluice_session_open(b->model, &b->session, &error)) return cli_fail(&error);
+    if (b->args->routing && info.n_experts == 0)
+        cli_note("warning: the model has no experts; --routing has no effect");
+    if (b->args->routing) cli_routing_use(&b->routing, b->model, b->session);
     cli_interrupt_watch(b->session);
     cli_progress_begin(&b->progress, "measuring", "tokens",
                        cli_progress_wanted(b->args->progress, b->args->quiet));
@@ -306,10 +330,11 @@ int cli_bench_model(const struct cli_args *args)
     struct bench b = {.args = args};
     int is_decode = strcmp(args->subject, "decode") == 0;
     if (!args->model) {
-        cli_error("no model given; write: sluice bench %s -m FILE.gguf", args->subject);
+        cli_error("no model given; write: sluice bench %s -m MODEL", args->subject);
         return CLI_EXIT_USAGE;
     }
     int code = read_ids(&b);
+    if (code == 0 && args->routing) code = cli_routing_read(&b.routing, args->routing, is_decode);
     if (code == 0) code = open_all(&b);
     if (code == 0) code = check_context(&b, is_decode);
     if (code == 0) code = is_decode ? bench_decode(&b) : bench_prefill(&b);
@@ -319,5 +344,6 @@ int cli_bench_model(const struct cli_args *args)
     sluice_model_close(b.model);
     cli_free(b.logits);
     cli_ids_free(&b.ids);
+    cli_routing_free(&b.routing);
     return code;
 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # From a fresh clone to generated text in one command.
 #
-#   sh tools/demo.sh [MODEL.gguf [PROMPT]]
+#   sh tools/demo.sh [MODEL [PROMPT]]      MODEL: a GGUF file or a container
 #
 # Without a prompt a text is continued; a prompt is one turn of a chat, where the model has a template.
 # Without a model it takes one from models/, or else the golden model of the tests, which is made of
@@ -29,7 +29,7 @@ cd "$(dirname "$0")/.."
 golden=tests/golden/qwen3moe-Q8_0/model.gguf
 
 if [ -z "$model" ]; then
-    for candidate in models/sluice-demo-q8_0.gguf models/*.gguf; do
+    for candidate in models/sluice-demo.sluice models/*.sluice models/*.gguf; do
         if [ -f "$candidate" ]; then
             model=$candidate
             break
@@ -60,7 +60,7 @@ mode=
 [ -n "$prompt" ] || mode=--raw
 prompt=${prompt:-Once upon a time}
 case "$model" in
-*sluice-demo-q8_0.gguf) echo "demo: add --ram 20M to this line, and experts are read as they are needed:" >&2 ;;
+*sluice-demo.sluice) echo "demo: add --ram 14M to this line, and experts are read as they are needed:" >&2 ;;
 esac
 echo "demo: build/release/sluice run -m $model -n $tokens $mode -p \"$prompt\"" >&2
 exec build/release/sluice run -m "$model" -n "$tokens" $mode -p "$prompt"

@@ -37,7 +37,7 @@ static int check_usage(const struct cli_args *args)
 {
     if (!args->model) return cli_model_missing("eval");
     if (!args->tokens) {
-        cli_error("no tokens given; write: sluice eval -m FILE.gguf --tokens FILE");
+        cli_error("no tokens given; write: sluice eval -m MODEL --tokens FILE");
     } else if (args->greedy_out && !args->greedy) {
         cli_error("--greedy-out needs --greedy N");
     } else {

@@ -60,9 +60,21 @@ static void put_option(const struct cli_option *option)
     put_wrapped(text, COLUMN);
 }
 
+/* The option to explain variables by: one of the verb's, with a value. */
+static const struct cli_option *example_option(unsigned verb)
+{
+    const struct cli_option *option = cli_option_find("--ctx-size", verb), *other;
+    if (!option) option = cli_option_find("--bits", verb);
+    if (!option) option = cli_option_find("--threads", verb);
+    for (size_t i = 0; !option && (other = cli_option_at(i)); i++)
+        if ((other->verbs & verb) && other->kind != CLI_FLAG) option = other;
+    return option;
+}
+
 void cli_help_verb(const struct cli_verb_entry *verb)
 {
     const struct cli_option *option;
+    char variable[CLI_VARIABLE_TEXT];
     (void)cli_printf("sluice %s - %s\n\nusage: sluice %s %s\n\n", verb->name, verb->summary,
                      verb->name, verb->usage);
     (void)cli_put(verb->details, strlen(verb->details));
@@ -71,26 +83,31 @@ void cli_help_verb(const struct cli_verb_entry *verb)
         if (option->verbs & verb->verb) put_option(option);
     if (verb->verb == CLI_RUN)
         (void)cli_printf("\nchat templates: %s\n", sluice_chat_template_names());
-    (void)cli_printf("\nEach option may stand in the environment, such as SLUICE_CTX_SIZE for "
-                     "--ctx-size.\n");
+    option = example_option(verb->verb);
+    if (option)
+        (void)cli_printf("\nEach option may stand in the environment, such as %s for %s.\n",
+                         cli_option_variable(option, variable), option->name);
 }
 
 void cli_help_program(void)
 {
     const struct cli_verb_entry *verb;
-    (void)cli_printf("sluice - runs Mixture-of-Experts language models from GGUF files\n\n"
-                     "usage: sluice VERB [options]\n\nverbs:\n");
+    (void)cli_printf(
+        "sluice - runs Mixture-of-Experts language models that are larger than memory\n\n"
+        "usage: sluice VERB [options]\n\nverbs:\n");
     for (size_t i = 0; (verb = cli_verb_at(i)); i++)
         (void)cli_printf("  %-10s %s\n", verb->name, verb->summary);
-    (void)cli_printf("\n  sluice help VERB    its options; the same as sluice VERB --help\n"
-                     "  sluice --version    version, and the line about build and machine\n"
-                     "  sluice --list-archs model architectures that can be run\n\n"
-                     "first steps:\n"
-                     "  sluice info model.gguf\n"
-                     "  sluice run -m model.gguf -p \"Hello\"\n"
-                     "  sluice run -m model.gguf\n\n"
-                     "The answer goes to standard output, everything else to standard error.\n"
-                     "Exit codes: 0, 1 failure, 2 usage, 130 interrupted.\n");
+    (void)cli_printf(
+        "\n  sluice help VERB    its options; the same as sluice VERB --help\n"
+        "  sluice --version    version, and the line about build and machine\n"
+        "  sluice --list-archs model architectures that can be run\n\n"
+        "first steps:\n"
+        "  sluice info model.gguf\n"
+        "  sluice run -m model.gguf -p \"Hello\"\n"
+        "  sluice run -m model.gguf\n\n"
+        "MODEL is a GGUF file, or a container that sluice pack has made (NAME.sluice).\n"
+        "The answer goes to standard output, everything else to standard error.\n"
+        "Exit codes: 0, 1 failure, 2 usage, 130 interrupted.\n");
 }
 
 static void put_or_dash(const char *text) { (void)cli_printf("%s\t", text && *text ? text : "-"); }

@@ -142,6 +142,7 @@ static void print_model(const struct facts *facts)
     (void)snprintf(arch, sizeof arch, "%s%s", info->arch,
                    facts->arch_known ? "" : " (not supported by this build; see --list-archs)");
     row("file", facts->args->model);
+    row("format", info->format);
     row("architecture", arch);
     row("name", info->name);
     row_number("files", info->n_files, "");
@@ -158,6 +159,29 @@ static void print_model(const struct facts *facts)
     row("chat template", info->chat_template[0] ? info->chat_template : "none recognized");
 }
 
+/* How a container was packed: a line a row, or how many there are, since a plan of types by
+ * measured error has one for each tensor. */
+static void print_recipe(const char *recipe, int all)
+{
+    const char *label = "packed";
+    char line[256];
+    unsigned n_lines = 0;
+    for (const char *p = recipe; *p; p++) n_lines += *p == '\n';
+    if (n_lines && !all) {
+        (void)snprintf(line, sizeof line, "by a recipe of %u line%s, which --verbose shows",
+                       n_lines, n_lines == 1 ? "" : "s");
+        row(label, line);
+        return;
+    }
+    while (*recipe) {
+        size_t n = strcspn(recipe, "\n");
+        (void)snprintf(line, sizeof line, "%.*s", (int)(n < sizeof line ? n : sizeof line), recipe);
+        row(label, line);
+        label = "";
+        recipe += n + (recipe[n] == '\n');
+    }
+}
+
 static void print_types(const struct facts *facts)
 {
     char size[CLI_SIZE_TEXT];
@@ -171,12 +195,12 @@ static void print_types(const struct facts *facts)
 
 static void print_slots(const sluice_plan *plan)
 {
-    char slot[CLI_SIZE_TEXT];
+    char slot[CLI_SLOT_TEXT];
     if (plan->n_experts == 0) return;
-    (void)cli_printf("%-18s %u of %u%s, %s each\n", "    in memory", (unsigned)plan->n_slots,
+    (void)cli_printf("%-18s %u of %u%s, %s\n", "    in memory", (unsigned)plan->n_slots,
                      (unsigned)plan->n_experts,
                      plan->n_slots < plan->n_experts ? "; the others are read" : "",
-                     cli_size_text(slot, plan->slot_bytes));
+                     cli_slot_text(slot, plan));
     if (plan->n_slots_full < plan->n_slots)
         row_number("    whole context", plan->n_slots_full, "in memory");
 }
@@ -301,6 +325,8 @@ static void put_json(const struct facts *facts)
     cli_json_string(root, "build", sluice_build_info());
     cli_json_model_name(root, facts->args, info);
     cli_json_bool(root, "arch_supported", facts->arch_known);
+    cli_json_string(root, "format", info->format);
+    cli_json_known_string(root, "recipe", info->recipe);
     cli_json_integer(root, "files", info->n_files);
     cli_json_integer(root, "file_bytes", info->file_bytes);
     cli_json_integer(root, "parameters", info->n_params);
@@ -339,6 +365,7 @@ int cli_info(const struct cli_args *args)
         } else {
             print_model(facts);
             print_types(facts);
+            print_recipe(facts->info.recipe, args->verbose);
             print_plan(facts);
             if (args->list_meta) print_meta(facts);
             if (args->list_tensors) print_tensors(facts);

@@ -95,7 +95,7 @@ static wchar_t pasted(wchar_t c)
 {
     if (c == L'\n' || c == L'\r') return LINE_END;
     if (c == L'\t') return TAB;
-    return c >= 0 && c < L' ' ? L' ' : c;
+    return (unsigned)c < L' ' ? L' ' : c; /* wchar_t has a sign here and none there */
 }
 
 static int read_character(EditLine *edit, wchar_t *out)

@@ -28,6 +28,9 @@ void cli_model_options(const struct cli_args *args, sluice_options *options)
 {
     sluice_options fresh = SLUICE_OPTIONS_INIT;
     fresh.ram_bytes = args->ram_bytes;
+    if (args->ram_bytes && args->ram_bytes != SLUICE_RAM_AUTO) /* 1: refused, with what works */
+        fresh.ram_bytes =
+            args->ram_bytes > args->aside_bytes ? args->ram_bytes - args->aside_bytes : 1;
     fresh.threads = (uint32_t)args->threads;
     fresh.isa = (uint32_t)args->isa;
     fresh.n_ctx = (uint32_t)args->ctx_size;
@@ -47,6 +50,8 @@ void cli_model_options(const struct cli_args *args, sluice_options *options)
     fresh.sticky = (float)args->sticky;
     fresh.sticky_size = (uint32_t)args->sticky_size;
     fresh.drop_cold = (float)args->drop_cold;
+    fresh.graft_path = args->graft;
+    fresh.graft_layer = args->graft_layer;
     *options = fresh;
 }
 
@@ -60,7 +65,7 @@ const char *cli_kv_name(uint32_t kv)
 
 int cli_model_missing(const char *verb)
 {
-    cli_error("no model given; write: sluice %s -m FILE.gguf", verb);
+    cli_error("no model given; write: sluice %s -m MODEL", verb);
     return CLI_EXIT_USAGE;
 }
 
@@ -87,6 +92,30 @@ static void print_ready(const sluice_model_info *info)
                  (unsigned)info->n_ctx, (unsigned)info->n_ctx_train);
 }
 
+/* The plan of the whole process, for a model whose part of --ram is smaller. */
+static void add_aside(const struct cli_args *args, sluice_plan *plan)
+{
+    if (args->ram_bytes == 0 || args->ram_bytes == SLUICE_RAM_AUTO) return;
+    plan->ram_bytes = args->ram_bytes;
+    plan->process_bytes += args->aside_bytes;
+    plan->total_bytes += args->aside_bytes;
+    plan->minimum_bytes += args->aside_bytes;
+    plan->hits_bytes += args->aside_bytes;
+    plan->resident_bytes += args->aside_bytes;
+}
+
+/* An answer needs a token's experts of all layers again for the next one. A text that is read needs
+ * each expert once a chunk, however many slots there are. */
+static void warn_of_few_slots(const struct cli_args *args, const sluice_plan *plan)
+{
+    char ram[CLI_RAM_TEXT];
+    if (!plan->streams || plan->n_slots >= plan->n_slots_hits || args->reads_only) return;
+    cli_note("warning: %u expert slots hold less than one token uses in all layers, so that nearly "
+             "every expert is read again; hits begin at %u slots, --ram %s",
+             (unsigned)plan->n_slots, (unsigned)plan->n_slots_hits,
+             cli_ram_text(ram, plan->hits_bytes));
+}
+
 int cli_model_open(const struct cli_args *args, sluice_model **model, sluice_plan *plan)
 {
     sluice_options options;
@@ -98,10 +127,12 @@ int cli_model_open(const struct cli_args *args, sluice_model **model, sluice_pla
     cli_model_options(args, &options);
     *plan = fresh;
     if (sluice_memory_plan(args->model, &options, plan, &error)) return cli_fail(&error);
+    options.ram_bytes = plan->ram_bytes; /* auto: what is printed */
+    add_aside(args, plan);
     if (cli_plan_check(args, plan)) return CLI_EXIT_FAILURE;
     if (!args->verbose) cli_plan_note(plan); /* the engine's log has it in full */
     if (plan->ram_bytes == 0) warn_of_little_memory(plan);
-    options.ram_bytes = plan->ram_bytes; /* auto: what was just printed */
+    warn_of_few_slots(args, plan);
     cli_progress_begin(&progress, "loading", NULL,
                        cli_progress_wanted(args->progress, args->quiet));
     options.progress = on_load;

@@ -9,7 +9,7 @@
 
 #define AT(field) offsetof(struct cli_args, field)
 #define MODELS (COMPUTE | CLI_INFO | CLI_TOKENIZE | CLI_VERIFY)
-#define COMPUTE (CLI_RUN | CLI_EVAL | CLI_PPL | CLI_BENCH_MODEL)
+#define COMPUTE (CLI_RUN | CLI_EVAL | CLI_PPL | CLI_BENCH_MODEL | CLI_CALIB | CLI_DIFF)
 #define PLAN (COMPUTE | CLI_INFO)
 
 static const struct cli_choice kv_kinds[] = {
@@ -20,10 +20,10 @@ static const struct cli_choice kv_kinds[] = {
     {NULL, 0},
 };
 static const struct cli_choice isas[] = {
-    {"auto", SLUICE_ISA_AUTO},
-    {"scalar", SLUICE_ISA_SCALAR},
-    {"avx2", SLUICE_ISA_AVX2},
-    {NULL, 0},
+    {"auto", SLUICE_ISA_AUTO}, {"scalar", SLUICE_ISA_SCALAR},
+    {"avx2", SLUICE_ISA_AVX2}, {"avx512", SLUICE_ISA_AVX512},
+    {"neon", SLUICE_ISA_NEON}, {"dotprod", SLUICE_ISA_DOTPROD},
+    {"i8mm", SLUICE_ISA_I8MM}, {NULL, 0},
 };
 static const struct cli_choice ios[] = {
     {"auto", SLUICE_IO_AUTO},   {"uring", SLUICE_IO_URING}, {"io_uring", SLUICE_IO_URING},
@@ -44,11 +44,58 @@ static const struct cli_choice prefetches[] = {
     {NULL, 0},
 };
 
+static const struct cli_choice bits[] = {
+    {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"8", 8}, {NULL, 0},
+};
+
 static const struct cli_option table[] = {
     /* clang-format off */
-    {.name = "--model", .aliases = "-m", .argument = "FILE", .fallback = "none", .verbs = MODELS,
+    {.name = "--model", .aliases = "-m", .argument = "MODEL", .fallback = "none", .verbs = MODELS,
      .kind = CLI_TEXT, .offset = AT(model),
-     .help = "the GGUF file, or any part of a split one; the word FILE alone means the same"},
+     .help = "a GGUF file or a container, or any part of a split one; the word MODEL alone means "
+             "the same"},
+
+    {.name = "--model", .aliases = "-m", .argument = "MODEL", .fallback = "none",
+     .verbs = CLI_PACK, .kind = CLI_TEXT, .offset = AT(model),
+     .help = "what to pack: a GGUF file, a Hugging Face folder or a container; the word MODEL "
+             "alone means the same"},
+    {.name = "--output", .aliases = "-o", .argument = "NAME.sluice", .fallback = "none",
+     .verbs = CLI_PACK, .kind = CLI_TEXT, .offset = AT(output),
+     .help = "the container to write; until it is complete its name ends in .partial"},
+    {.name = "--bits", .aliases = "", .argument = "N", .fallback = "3", .verbs = CLI_PACK,
+     .kind = CLI_CHOICE, .offset = AT(bits), .choices = bits,
+     .help = "bits of an expert's weight, about; experts of the first layers get a step more"},
+    {.name = "--keep", .aliases = "", .verbs = CLI_PACK, .kind = CLI_FLAG, .offset = AT(keep),
+     .set_to = 1, .help = "keep every tensor bit for bit, but for what --recipe names"},
+    {.name = "--recipe", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_PACK,
+     .kind = CLI_TEXT, .offset = AT(recipe),
+     .help = "lines PATTERN TYPE that say what a tensor becomes, before the built-in rules"},
+    {.name = "--target-size", .aliases = "", .argument = "SIZE", .unit = "bytes",
+     .fallback = "none", .verbs = CLI_PACK, .kind = CLI_SIZE, .offset = AT(target_bytes),
+     .low = 1 << 16,
+     .help = "choose the types that measure best for a container of at most SIZE"},
+    {.name = "--target-bpw", .aliases = "", .argument = "X", .unit = "bits a weight",
+     .fallback = "none", .verbs = CLI_PACK, .kind = CLI_NUMBER, .offset = AT(target_bpw),
+     .low_f = 0.5, .high_f = 32,
+     .help = "choose the types that measure best for at most X bits a weight, all together"},
+    {.name = "--imatrix", .aliases = "", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_PACK, .kind = CLI_TEXT, .offset = AT(imatrix),
+     .help = "column statistics of sluice calib, or llama.cpp's importance matrix as a GGUF"},
+    {.name = "--calib", .aliases = "", .argument = "TEXT", .fallback = "none", .verbs = CLI_PACK,
+     .kind = CLI_TEXT, .offset = AT(calib),
+     .help = "the same from a text, which the model reads first"},
+    {.name = "--ram", .aliases = "", .argument = "SIZE", .unit = "bytes", .fallback = "no limit",
+     .verbs = CLI_PACK, .kind = CLI_SIZE, .offset = AT(ram_bytes), .low = 1 << 20,
+     .takes_auto = 1,
+     .help = "memory for the model while it reads the text of --calib; packing itself takes less "
+             "than 100M"},
+    {.name = "--split", .aliases = "", .argument = "SIZE", .unit = "bytes",
+     .fallback = "one file", .verbs = CLI_PACK, .kind = CLI_SIZE, .offset = AT(split_bytes),
+     .low = 1 << 16,
+     .help = "write parts smaller than SIZE, such as 4G for cards with FAT or exFAT"},
+    {.name = "--restart", .aliases = "", .verbs = CLI_PACK, .kind = CLI_FLAG,
+     .offset = AT(restart), .set_to = 1,
+     .help = "begin anew instead of going on with what an interrupted run has finished"},
 
     {.name = "--prompt", .aliases = "-p", .argument = "TEXT", .fallback = "standard input",
      .verbs = CLI_RUN, .kind = CLI_TEXT, .offset = AT(prompt),
@@ -59,9 +106,22 @@ static const struct cli_option table[] = {
     {.name = "--file", .aliases = "-f", .argument = "FILE", .fallback = "none",
      .verbs = CLI_RUN | CLI_TOKENIZE, .kind = CLI_TEXT, .offset = AT(file),
      .help = "read the text from FILE; - is standard input"},
-    {.name = "--file", .aliases = "-f", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
-     .kind = CLI_TEXT, .offset = AT(file),
+    {.name = "--file", .aliases = "-f", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_PPL | CLI_DIFF, .kind = CLI_TEXT, .offset = AT(file),
      .help = "the text to score, byte for byte; - is standard input"},
+    {.name = "--file", .aliases = "-f", .argument = "FILE", .fallback = "none", .verbs = CLI_CALIB,
+     .kind = CLI_TEXT, .offset = AT(file),
+     .help = "the text to read, byte for byte; - is standard input"},
+    {.name = "--tokens", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_CALIB,
+     .kind = CLI_TEXT, .offset = AT(tokens),
+     .help = "token ids to read instead of a text, decimal, separated by white space; - is "
+             "standard input"},
+    {.name = "--output", .aliases = "-o --output-file", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_CALIB, .kind = CLI_TEXT, .offset = AT(output),
+     .help = "where the statistics go: an importance matrix, as llama.cpp's tools read it"},
+    {.name = "--chunks", .aliases = "", .argument = "N", .fallback = "0", .verbs = CLI_CALIB,
+     .kind = CLI_INTEGER, .offset = AT(chunks), .low = -1, .high = 1 << 28,
+     .help = "read at most so many windows of -c tokens; 0 or -1: all that the text has"},
     {.name = "--system-prompt", .aliases = "-sys --system", .argument = "TEXT", .fallback = "none",
      .verbs = CLI_RUN, .kind = CLI_TEXT, .offset = AT(system_prompt),
      .help = "a system message before the conversation"},
@@ -135,26 +195,28 @@ static const struct cli_option table[] = {
     {.name = "--nll", .aliases = "", .verbs = CLI_EVAL, .kind = CLI_FLAG, .offset = AT(nll),
      .set_to = 1, .help = "print the mean negative log-likelihood of the tokens"},
 
-    {.name = "--tokens", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
-     .kind = CLI_TEXT, .offset = AT(tokens),
+    {.name = "--tokens", .aliases = "", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_PPL | CLI_DIFF, .kind = CLI_TEXT, .offset = AT(tokens),
      .help = "token ids to score instead of a text, decimal, separated by white space; - is "
              "standard input"},
     {.name = "--stride", .aliases = "", .argument = "N", .unit = "tokens", .fallback = "0",
-     .verbs = CLI_PPL, .kind = CLI_INTEGER, .offset = AT(stride), .low = 0, .high = 1 << 22,
+     .verbs = CLI_PPL | CLI_DIFF, .kind = CLI_INTEGER, .offset = AT(stride), .low = 0,
+     .high = 1 << 22,
      .help = "from one window to the next: each token is scored once, given at least -c less N "
              "tokens before it; 0: half of -c"},
-    {.name = "--llama-cpp", .aliases = "", .verbs = CLI_PPL, .kind = CLI_FLAG,
+    {.name = "--llama-cpp", .aliases = "", .verbs = CLI_PPL | CLI_DIFF, .kind = CLI_FLAG,
      .offset = AT(llama_cpp), .set_to = 1,
      .help = "score as llama.cpp's perplexity tool does: chunks of -c tokens that do not overlap, "
              "of each the second half"},
-    {.name = "--no-bos", .aliases = "", .verbs = CLI_PPL, .kind = CLI_FLAG, .offset = AT(bos),
-     .set_to = 0, .help = "do not begin windows with BOS where the vocabulary asks for it"},
+    {.name = "--no-bos", .aliases = "", .verbs = CLI_PPL | CLI_DIFF, .kind = CLI_FLAG,
+     .offset = AT(bos), .set_to = 0,
+     .help = "do not begin windows with BOS where the vocabulary asks for it"},
     {.name = "--save-logits", .aliases = "", .argument = "FILE", .fallback = "none",
      .verbs = CLI_PPL, .kind = CLI_TEXT, .offset = AT(save_logits),
      .help = "write a reference run: tokens, method, and what the model expected before each "
              "scored token, about 2 bytes for each token of the vocabulary"},
-    {.name = "--kl", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
-     .kind = CLI_TEXT, .offset = AT(kl),
+    {.name = "--kl", .aliases = "", .argument = "FILE", .fallback = "none",
+     .verbs = CLI_PPL | CLI_DIFF, .kind = CLI_TEXT, .offset = AT(kl),
      .help = "compare with the reference run in FILE, on its tokens and by its method"},
     {.name = "--loops", .aliases = "", .argument = "FILE", .fallback = "none", .verbs = CLI_PPL,
      .kind = CLI_TEXT, .offset = AT(loops),
@@ -171,6 +233,12 @@ static const struct cli_option table[] = {
     {.name = "--warm", .aliases = "", .argument = "N", .unit = "tokens", .fallback = "0",
      .verbs = CLI_BENCH_MODEL, .kind = CLI_INTEGER, .offset = AT(warm), .low = 0, .high = 1 << 22,
      .help = "tokens evaluated before those that are measured"},
+    {.name = "--routing", .aliases = "", .argument = "TRACE", .fallback = "none",
+     .verbs = CLI_BENCH_MODEL, .kind = CLI_TEXT, .offset = AT(routing),
+     .help = "take experts from recorded routing, not from the model's router: what comes out is "
+             "no answer, how fast it comes is that of the text it was recorded from"},
+    {.name = "--full", .aliases = "", .verbs = CLI_BENCH, .kind = CLI_FLAG, .offset = AT(full),
+     .set_to = 1, .help = "also other shapes, and 4, 16 and 64 tokens at once; some minutes"},
 
     {.name = "--meta", .aliases = "", .verbs = CLI_INFO, .kind = CLI_FLAG, .offset = AT(list_meta),
      .set_to = 1, .help = "list all metadata"},
@@ -180,6 +248,14 @@ static const struct cli_option table[] = {
     {.name = "--make-sums", .aliases = "", .verbs = CLI_VERIFY, .kind = CLI_FLAG,
      .offset = AT(make_sums), .set_to = 1,
      .help = "where no sums file fits the model, make one instead of failing"},
+    {.name = "--deep", .aliases = "", .verbs = CLI_VERIFY, .kind = CLI_FLAG, .offset = AT(deep),
+     .set_to = 1,
+     .help = "then decode every weight, and look for values that are no numbers (NaN, infinite); "
+             "of folders, too"},
+    {.name = "--swap-layers", .aliases = "", .verbs = CLI_DIFF, .kind = CLI_FLAG,
+     .offset = AT(swap_layers), .set_to = 1,
+     .help = "put one layer at a time of A into B, and rank layers by how much nearer to A the "
+             "predictions come; needs a text (-f)"},
     {.name = "--lines", .aliases = "", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG, .offset = AT(lines),
      .set_to = 1, .help = "each line by itself, without its line end; one line of output for each"},
     {.name = "--escape", .aliases = "-e", .verbs = CLI_TOKENIZE, .kind = CLI_FLAG,
@@ -194,7 +270,7 @@ static const struct cli_option table[] = {
      .offset = AT(decode), .set_to = 1, .help = "the way back: ids in, text out"},
 
     {.name = "--ram", .aliases = "", .argument = "SIZE", .unit = "bytes", .fallback = "no limit",
-     .verbs = PLAN, .kind = CLI_SIZE, .offset = AT(ram_bytes), .low = 1 << 20, .high = INT64_MAX,
+     .verbs = PLAN, .kind = CLI_SIZE, .offset = AT(ram_bytes), .low = 1 << 20, .takes_auto = 1,
      .help = "memory for the whole process, such as 4G or 512M (powers of 1024); auto: what is "
              "available less a reserve. Experts that do not fit are read when they are needed; "
              "what cannot fit is refused"},
@@ -227,13 +303,17 @@ static const struct cli_option table[] = {
      .help = "lossy: leave out an expert that is not in memory where its weight is below F of an "
              "equal share; the answer then depends on what is cached; 0: off"},
     {.name = "--ctx-size", .aliases = "-c --ctx --n-ctx", .argument = "N", .unit = "tokens",
-     .fallback = "0", .verbs = PLAN & ~(unsigned)CLI_PPL, .kind = CLI_INTEGER,
+     .fallback = "0", .verbs = PLAN & ~(unsigned)(CLI_PPL | CLI_CALIB | CLI_DIFF),
+     .kind = CLI_INTEGER,
      .offset = AT(ctx_size), .low = -1, .high = 1 << 22,
      .help = "context; 0 or -1: the model's own (at most 4096 where experts do not fit into "
              "memory), or what fits into --ram"},
     {.name = "--ctx-size", .aliases = "-c --ctx --n-ctx", .argument = "N", .unit = "tokens",
-     .fallback = "0", .verbs = CLI_PPL, .kind = CLI_INTEGER, .offset = AT(window), .low = 0,
-     .high = 1 << 22, .help = "tokens of a window; 0: 512, or those of --kl's file"},
+     .fallback = "0", .verbs = CLI_PPL | CLI_DIFF, .kind = CLI_INTEGER, .offset = AT(window),
+     .low = 0, .high = 1 << 22, .help = "tokens of a window; 0: 512, or those of --kl's file"},
+    {.name = "--ctx-size", .aliases = "-c --ctx --n-ctx", .argument = "N", .unit = "tokens",
+     .fallback = "0", .verbs = CLI_CALIB, .kind = CLI_INTEGER, .offset = AT(window), .low = 0,
+     .high = 1 << 22, .help = "tokens of a window, each read from an empty context; 0: 512"},
     {.name = "--kv", .aliases = "", .argument = "KIND", .fallback = "q8", .verbs = PLAN,
      .kind = CLI_CHOICE, .offset = AT(kv), .choices = kv_kinds,
      .help = "how keys and values are kept"},
@@ -243,22 +323,24 @@ static const struct cli_option table[] = {
     {.name = "--cache-type-v", .aliases = "-ctv", .argument = "KIND", .fallback = "that of --kv",
      .verbs = PLAN, .kind = CLI_CHOICE, .offset = AT(cache_v), .choices = kv_kinds,
      .help = "llama.cpp's spelling of --kv; needs the same -ctk"},
-    {.name = "--threads", .aliases = "-t", .argument = "N", .fallback = "0", .verbs = PLAN,
-     .kind = CLI_INTEGER, .offset = AT(threads), .low = -1, .high = 64,
+    {.name = "--threads", .aliases = "-t", .argument = "N", .fallback = "0",
+     .verbs = PLAN | CLI_VERIFY | CLI_PACK | CLI_BENCH, .kind = CLI_INTEGER,
+     .offset = AT(threads), .low = -1, .high = 64,
      .help = "compute threads; 0 or -1: the fastest cores that the process may use"},
     {.name = "--chunk", .aliases = "-b --batch-size -ub --ubatch-size", .argument = "N",
      .unit = "tokens", .fallback = "0", .verbs = PLAN, .kind = CLI_INTEGER, .offset = AT(chunk),
      .low = 0, .high = 512, .clamps = 1,
      .help = "prompt tokens that go through a layer together; 0: chosen by the engine; more than "
              "512 is taken as 512"},
-    {.name = "--isa", .aliases = "", .argument = "NAME", .fallback = "auto", .verbs = PLAN,
+    {.name = "--isa", .aliases = "", .argument = "NAME", .fallback = "auto",
+     .verbs = PLAN | CLI_BENCH,
      .kind = CLI_CHOICE, .offset = AT(isa), .choices = isas,
      .help = "instruction set; the result is the same for each"},
 
     {.name = "--json", .aliases = "", .verbs = CLI_EVERY, .kind = CLI_FLAG, .offset = AT(json),
      .set_to = 1, .help = "print the result as JSON (docs/JSON.md)"},
-    {.name = "--progress", .aliases = "", .verbs = COMPUTE | CLI_VERIFY, .kind = CLI_FLAG,
-     .offset = AT(progress), .set_to = 1,
+    {.name = "--progress", .aliases = "", .verbs = COMPUTE | CLI_VERIFY | CLI_PACK,
+     .kind = CLI_FLAG, .offset = AT(progress), .set_to = 1,
      .help = "show progress also where standard error is not a terminal"},
     {.name = "--verbose", .aliases = "-v", .verbs = CLI_EVERY, .kind = CLI_FLAG,
      .offset = AT(verbose), .set_to = 1,
@@ -319,7 +401,9 @@ const char *cli_option_range(const struct cli_option *option, char *text)
                        option->high_f, (long long)option->high);
         break;
     case CLI_SIZE:
-        (void)snprintf(text, CLI_RANGE_TEXT, "at least 1M, or auto");
+        (void)snprintf(text, CLI_RANGE_TEXT, "at least %lld%c%s",
+                       (long long)option->low >> (option->low < 1 << 20 ? 10 : 20),
+                       option->low < 1 << 20 ? 'K' : 'M', option->takes_auto ? ", or auto" : "");
         break;
     case CLI_CHOICE:
         for (const struct cli_choice *c = option->choices; c->word; c++) {

@@ -5,16 +5,25 @@
 
 #include "tools/report.h"
 
+const char *cli_slot_text(char *text, const sluice_plan *plan)
+{
+    char size[CLI_SIZE_TEXT];
+    (void)snprintf(text, CLI_SLOT_TEXT, "%s%s each",
+                   plan->slot_least_bytes < plan->slot_bytes ? "up to " : "",
+                   cli_size_text(size, plan->slot_bytes));
+    return text;
+}
+
+/* Nothing where all fit, though --slots or a context that grows may have asked for streaming. */
 static void note_slots(const sluice_plan *plan)
 {
-    char slot[CLI_SIZE_TEXT], later[96] = "";
-    if (!plan->streams) return;
+    char slot[CLI_SLOT_TEXT], later[96] = "";
+    if (!plan->streams || plan->n_slots_full == plan->n_experts) return;
     if (plan->n_slots_full < plan->n_slots)
         (void)snprintf(later, sizeof later, " (%u once the context is full)",
                        (unsigned)plan->n_slots_full);
-    cli_note("experts are read as they are needed: %u of %u stay in memory%s, %s each",
-             (unsigned)plan->n_slots, (unsigned)plan->n_experts, later,
-             cli_size_text(slot, plan->slot_bytes));
+    cli_note("experts are read as they are needed: %u of %u stay in memory%s, %s",
+             (unsigned)plan->n_slots, (unsigned)plan->n_experts, later, cli_slot_text(slot, plan));
 }
 
 void cli_plan_note(const sluice_plan *plan)
@@ -67,6 +76,7 @@ void cli_json_plan(struct cli_json *root, const sluice_plan *plan)
     cli_json_integer(json, "hits_slots", plan->n_slots_hits);
     cli_json_integer(json, "all_experts", plan->n_experts);
     cli_json_integer(json, "slot_bytes", plan->slot_bytes);
+    cli_json_integer(json, "slot_least_bytes", plan->slot_least_bytes);
     cli_json_integer(json, "dense_bytes", plan->dense_bytes);
     cli_json_integer(json, "expert_bytes", plan->expert_bytes);
     cli_json_integer(json, "tokenizer_bytes", plan->tokenizer_bytes);

@@ -5,6 +5,8 @@
  * reference run (--save-logits) or against one (--kl); it is then dropped, so memory does not grow
  * with the text. --loops looks at what the model says by itself instead. The method is part of
  * every result. */
+#include "tools/ppl.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -55,7 +57,7 @@ static int check_usage(const struct cli_args *args)
     if (args->file && args->tokens) {
         cli_error("-f and --tokens both give the text; use one of them");
     } else if (!has_text(args) && !args->loops) {
-        cli_error("no text given; write: sluice ppl -m FILE.gguf -f TEXT");
+        cli_error("no text given; write: sluice ppl -m MODEL -f TEXT");
     } else if (!has_text(args) && args->save_logits) {
         cli_error("--save-logits needs a text: give -f or --tokens");
     } else if (window < CLI_METHOD_WINDOW_MIN) {
@@ -321,7 +323,7 @@ static int set_aside(struct ppl *ppl)
     sluice_options options;
     sluice_plan plan = SLUICE_PLAN_INIT;
     sluice_error error;
-    char size[CLI_SIZE_TEXT], least[CLI_RAM_TEXT];
+    char size[CLI_SIZE_TEXT], ram[CLI_SIZE_TEXT], least[CLI_RAM_TEXT];
     if (head->ids.count == 0) return CLI_EXIT_OK;
     ppl->logits_bytes = logits_bytes(ppl);
     uint64_t row = head->n_vocab * sizeof(float); /* with more --ram there may be one more */
@@ -330,15 +332,15 @@ static int set_aside(struct ppl *ppl)
     if (ppl->args.ram_bytes == 0 || ppl->args.ram_bytes == SLUICE_RAM_AUTO) return CLI_EXIT_OK;
     cli_model_options(&ppl->args, &options);
     if (sluice_memory_plan(ppl->args.model, &options, &plan, &error)) return cli_fail(&error);
-    if (plan.minimum_bytes > ppl->args.ram_bytes) return CLI_EXIT_OK; /* refused when opened */
     if (plan.minimum_bytes + own > ppl->args.ram_bytes) {
-        cli_error("%s: no room within --ram for %s of logits and tokens; the smallest budget that "
-                  "works is --ram %s",
-                  ppl->args.model, cli_size_text(size, own),
-                  cli_ram_text(least, plan.minimum_bytes + own + own / 32 + row));
+        cli_error("%s does not fit into %s; the smallest budget that works is --ram %s, with %s of "
+                  "logits and tokens",
+                  ppl->args.model, cli_size_text(ram, ppl->args.ram_bytes),
+                  cli_ram_text(least, plan.minimum_bytes + own + own / 32 + row),
+                  cli_size_text(size, own));
         return CLI_EXIT_FAILURE;
     }
-    ppl->args.ram_bytes -= own;
+    ppl->args.aside_bytes = own;
     cli_note("%s of --ram are for logits and tokens", cli_size_text(size, own));
     return CLI_EXIT_OK;
 }
@@ -350,6 +352,7 @@ static int open_all(struct ppl *ppl)
     int code = read_inputs(ppl);
     if (code) return code;
     ppl->args.ctx_size = context_wanted(ppl);
+    ppl->args.reads_only = ppl->args.loops == NULL;
     uint64_t ram_bytes = ppl->args.ram_bytes;
     code = set_aside(ppl);
     if (code) return code;
@@ -377,6 +380,25 @@ static void close_all(struct ppl *ppl)
     cli_loops_free(&ppl->loops);
     cli_ppl_text_free(&ppl->text);
     cli_text_free(&ppl->prompts);
+}
+
+int cli_ppl_measure(const struct cli_args *args, struct cli_ppl_measured *out)
+{
+    struct ppl ppl = {.args = *args};
+    int code = check_usage(args);
+    if (code) return code;
+    code = open_all(&ppl);
+    if (code == 0) code = score_text(&ppl);
+    if (code == 0) {
+        const struct cli_reference_head *head = &ppl.text.head;
+        out->quality = cli_scores_finish(&ppl.scores);
+        out->scored = ppl.scores.count;
+        size_t at = strlen(cli_method_text(&head->method, head->ids.count, out->method));
+        (void)snprintf(out->method + at, sizeof out->method - at, "; keys and values %s",
+                       cli_kv_name(ppl.info.kv));
+    }
+    close_all(&ppl);
+    return code;
 }
 
 int cli_ppl(const struct cli_args *args)

@@ -139,7 +139,7 @@ static int check_length(const struct source *source, const struct cli_reference_
     size_t found = head->ids.count, least = cli_method_least(method), bos = method->bos ? 1 : 0;
     if (found >= least) return CLI_EXIT_OK;
     if (method->llama_cpp)
-        cli_error("%s: found %zu tokens, wanted at least %zu: two chunks of %u (-c)%s",
+        cli_error("%s: found %zu tokens, wanted at least %zu: two windows of %u (-c)%s",
                   source->name, found, least, (unsigned)method->window,
                   bos ? ", BOS included" : "");
     else

@@ -1,7 +1,8 @@
 /* The sluice program: one binary, a verb first, in git's manner.
  *
- * This file chooses the verb; each verb has a file of its own and gets parsed arguments. The
- * program uses include/sluice.h only, as any other application would. */
+ * This file chooses the verb; each verb has a file of its own and gets parsed arguments. They use
+ * include/sluice.h only, as any other application would, but for pack, calib, diff and verify
+ * --deep, which handle model files themselves. */
 #define _POSIX_C_SOURCE 200809L
 #include "include/sluice.h"
 
@@ -16,35 +17,56 @@
 #include "tools/verbs.h"
 
 static const struct cli_verb_entry verbs[] = {
-    {"run", CLI_RUN, cli_run, "answer a prompt, or chat", "-m FILE [-p TEXT | -f FILE] [options]",
+    {"run", CLI_RUN, cli_run, "answer a prompt, or chat", "-m MODEL [-p TEXT | -f FILE] [options]",
      "With -p, -f or piped text, that is one turn: it is answered and the program leaves. "
      "Otherwise\n"
      "it is a chat; /help there lists the commands. --raw continues plain text instead.\n"},
     {"eval", CLI_EVAL, cli_eval, "logits, greedy continuation and log-likelihood of given tokens",
-     "-m FILE --tokens FILE [--logits FILE] [--greedy N] [--nll] [options]",
+     "-m MODEL --tokens FILE [--logits FILE] [--greedy N] [--nll] [options]",
      "Files are written as NAME.partial and renamed when complete.\n"},
     {"ppl", CLI_PPL, cli_ppl, "perplexity of a text, and distance from a reference run",
-     "-m FILE -f TEXT [--save-logits FILE | --kl FILE] [--loops FILE] [options]",
+     "-m MODEL -f TEXT [--save-logits FILE | --kl FILE] [--loops FILE] [options]",
      "A text is scored in windows of -c tokens; the method is printed with each result, and\n"
      "figures of different methods cannot be compared. --save-logits writes what the model\n"
      "expected, --kl compares another model, or the same with other options, with it.\n"},
-    {"info", CLI_INFO, cli_info, "what a model file holds, and the memory it would take",
-     "FILE [--meta] [--tensors] [options]", "Reads headers only, also of unsupported models.\n"},
+    {"calib", CLI_CALIB, cli_calib, "statistics of a model's inputs on a text, for packing it",
+     "-m MODEL -f TEXT -o STATS.gguf [-c N] [--chunks N] [options]",
+     "The model reads the text in windows of -c tokens, and for every weight matrix it is noted\n"
+     "how large the inputs of each column are, of routed experts each by itself. The file is an\n"
+     "importance matrix: what pack and llama.cpp's quantize take. Experts that no token chose are\n"
+     "counted; more text reaches more.\n"},
+    {"pack", CLI_PACK, cli_pack, "make a model smaller and faster to read: a container",
+     "MODEL -o NAME.sluice [--bits N | --keep] [--recipe FILE] [options]",
+     "MODEL is a GGUF file (of a split one any part), a Hugging Face folder, or a container.\n"
+     "Experts come to 3 bits a weight, or --bits; weights that are quantized already and are not\n"
+     "experts' stay as they are, other matrices come to 8 bits, and vectors and routers stay\n"
+     "exact. What was interrupted goes on with the same command. docs/PACKING.md is the guide.\n"},
+    {"info", CLI_INFO, cli_info, "what a model holds, and the memory it would take",
+     "MODEL [--meta] [--tensors] [options]", "Reads headers only, also of unsupported models.\n"},
     {"tokenize", CLI_TOKENIZE, cli_tokenize, "text to token ids, and back",
-     "-m FILE [--decode] [options] < TEXT",
+     "-m MODEL [--decode] [options] < TEXT",
      "Text is taken byte for byte from standard input, a final line end included, and its ids are\n"
      "printed on one line. With --lines each line is a text by itself.\n"},
     {"verify", CLI_VERIFY, cli_verify, "compare a model with its checksums, or make them",
-     "-m FILE [--make-sums] [options]",
-     "A GGUF carries no checksums. --make-sums writes FILE.sums once, while the model is known\n"
+     "-m MODEL [--make-sums] [--deep] [options]",
+     "A GGUF carries no checksums. --make-sums writes NAME.sums once, while the model is known\n"
      "to be whole; from then on whatever is read of the model is compared, by run too, and\n"
-     "verify reads all of it. A sums file that fits the model is checked, never replaced.\n"},
+     "verify reads all of it. A sums file that fits the model is checked, never replaced. A\n"
+     "container carries its own. --deep decodes every weight, too.\n"},
+    {"diff", CLI_DIFF, cli_diff, "how far the weights of two files of a model are apart, and where",
+     "A B [--swap-layers -f TEXT] [options]",
+     "A is the better file; either may be a GGUF, a container or a Hugging Face folder. Weights\n"
+     "are compared by name, worst first. --swap-layers measures what each layer of B costs\n"
+     "instead, in divergence from A. Differences are no failure: the exit code is 0.\n"},
     {"bench", CLI_BENCH | CLI_BENCH_MODEL, cli_bench, "measure this machine",
-     "kernels [options] | decode -m FILE [options] | prefill -m FILE [options]",
-     "kernels: speed of each weight type and instruction set, one thread, from cache and memory.\n"
+     "kernels | memory | decode -m MODEL | prefill -m MODEL [options]",
+     "kernels: speed of each weight type and instruction set, one thread and all, from cache and\n"
+     "memory, as a share of how fast memory is read. memory: the latter alone.\n"
      "decode: a model's tokens, one by one; what is read for them, and how much of it is waited "
      "for.\n"
-     "prefill: one prompt. With --warm N, N tokens are decoded before and after it.\n"},
+     "prefill: one prompt. With --warm N, N tokens are decoded before and after it.\n"
+     "--routing TRACE replays recorded routing, so that a model of random weights meets real\n"
+     "reuse of experts.\n"},
 };
 
 const struct cli_verb_entry *cli_verb_at(size_t index)
@@ -64,17 +86,21 @@ const struct cli_verb_entry *cli_verb_find(const char *name)
 static const char *verb_advice(const char *name)
 {
     static const char *const table[][2] = {
-        {"chat", "sluice run -m FILE chats"},
+        {"chat", "sluice run -m MODEL chats"},
         {"generate", "use sluice run"},
         {"show", "use sluice info"},
-        {"ls", "models are files; use sluice info FILE"},
-        {"list", "models are files; use sluice info FILE"},
-        {"pull", "Sluice downloads nothing; fetch the GGUF file yourself and name it with -m"},
+        {"ls", "models are files; use sluice info MODEL"},
+        {"list", "models are files; use sluice info MODEL"},
+        {"pull", "Sluice downloads nothing; fetch the model yourself and name it with -m"},
         {"serve", "there is no server yet"},
         {"server", "there is no server yet"},
         {"perplexity", "use sluice ppl"},
+        {"imatrix", "use sluice calib"},
         {"check", "use sluice verify"},
         {"checksum", "use sluice verify --make-sums"},
+        {"quantize", "use sluice pack"},
+        {"convert", "use sluice pack"},
+        {"imatrix", "use sluice calib"},
         {"detokenize", "use sluice tokenize --decode"},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
@@ -185,8 +211,8 @@ static int is_one_of(const char *word, const char *a, const char *b, const char 
 static int choose(int argc, char **argv)
 {
     if (argc < 2) {
-        cli_error("usage: sluice run -m FILE.gguf -p TEXT; the verbs are run, eval, ppl, info, "
-                  "tokenize, verify, bench, help; see 'sluice --help'");
+        cli_error("usage: sluice run -m MODEL -p TEXT; the verbs are run, eval, ppl, calib, "
+                  "pack, info, tokenize, verify, diff, bench, help; see 'sluice --help'");
         return CLI_EXIT_USAGE;
     }
     const char *word = argv[1];

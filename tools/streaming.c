@@ -114,13 +114,14 @@ void cli_streaming_note(const struct cli_args *args, const sluice_model_info *in
 
 const char *cli_live_text(char *text, const sluice_stats *since, uint64_t ns)
 {
+    char size[CLI_SIZE_TEXT];
     double rate = ns ? (double)since->eval_tokens * 1e9 / (double)ns : 0;
     size_t at = (size_t)snprintf(text, CLI_LIVE_TEXT, "%llu tokens, %.1f tok/s",
                                  (unsigned long long)since->eval_tokens, rate);
     if (since->uses && since->eval_tokens)
-        (void)snprintf(text + at, CLI_LIVE_TEXT - at, ", hit rate %.0f %%, %.1f MB a token",
+        (void)snprintf(text + at, CLI_LIVE_TEXT - at, ", hit rate %.0f %%, %s a token",
                        100 * cli_share(since->hits, since->uses),
-                       (double)cli_stats_read_bytes(since) / 1e6 / (double)since->eval_tokens);
+                       cli_size_text(size, cli_stats_read_bytes(since) / since->eval_tokens));
     return text;
 }
 

@@ -30,7 +30,7 @@ void cli_json_experts(struct cli_json *root, const sluice_stats *stats);
 void cli_json_streaming_settings(struct cli_json *settings, const struct cli_args *args,
                                  const sluice_model_info *info);
 
-/* "12.3 tok/s, hit rate 71 %, 84.1 MB a token" for the line that is shown while it runs; text has
+/* "12.3 tok/s, hit rate 71 %, 80.2 MiB a token" for the line that is shown while it runs; text has
  * CLI_LIVE_TEXT bytes and is returned. */
 #define CLI_LIVE_TEXT 128
 const char *cli_live_text(char *text, const sluice_stats *since, uint64_t ns);

@@ -3,7 +3,7 @@
 #
 #   sh tools/test.sh            release and asan (address + undefined behaviour) with gcc
 #   sh tools/test.sh --all      also debug, clang, tsan (thread tests) and a minute of fuzzing per parser
-#   sh tools/test.sh PRESET...  only these of CMakePresets.json
+#   sh tools/test.sh PRESET...  only these of CMakePresets.json; arm64: cross-compiled, under qemu
 #
 # FUZZ_SECONDS changes the minute. Exit code 0 only where every test of every preset passed.
 set -eu
@@ -29,10 +29,10 @@ thread_tests='pool|api|expert_store'
 summary=
 failures=0
 
-case " $presets " in
-*" clang "* | *" fuzz "*) sh tools/install_deps.sh --clang ;;
-*) sh tools/install_deps.sh ;;
-esac
+needed=
+case " $presets " in *" clang "* | *" fuzz "*) needed=--clang ;; esac
+case " $presets " in *" arm64 "*) needed="$needed --arm64" ;; esac
+sh tools/install_deps.sh $needed
 
 note() { # preset, verdict
     summary="$summary
@@ -104,6 +104,7 @@ for preset in $presets; do
     case $preset in
     fuzz) run_fuzz ;;
     tsan) run_ctest tsan -R "$thread_tests" ;;
+    arm64) run_ctest arm64 -L arm64 ;; # what ARM could break; all else takes an emulator too long
     *) run_ctest "$preset" ;;
     esac
 done

@@ -7,9 +7,12 @@
 int cli_run(const struct cli_args *args);
 int cli_eval(const struct cli_args *args);
 int cli_ppl(const struct cli_args *args);
+int cli_calib(const struct cli_args *args);
+int cli_pack(const struct cli_args *args);
 int cli_info(const struct cli_args *args);
 int cli_tokenize(const struct cli_args *args);
 int cli_verify(const struct cli_args *args);
+int cli_diff(const struct cli_args *args);
 int cli_bench(const struct cli_args *args);
 int cli_bench_model(const struct cli_args *args); /* subject: decode or prefill */
 

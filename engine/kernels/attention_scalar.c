@@ -51,8 +51,8 @@ bool sl_k_store_kv_q8__scalar(const float *x, uint32_t head_dim, void *data, uin
 
 /* ---- scores ----------------------------------------------------------------------------- */
 
-void sl_k_attn_scores_f32__scalar(const struct sl_k_query *query, const struct sl_k_kv *keys,
-                                  float scale, float *scores)
+static void scores_f32(const struct sl_k_query *query, const struct sl_k_kv *keys, float scale,
+                       float *scores)
 {
     const float *key = keys->data;
     for (uint32_t j = 0; j < keys->n; j++, key += keys->head_dim) {
@@ -62,8 +62,8 @@ void sl_k_attn_scores_f32__scalar(const struct sl_k_query *query, const struct s
     }
 }
 
-void sl_k_attn_scores_f16__scalar(const struct sl_k_query *query, const struct sl_k_kv *keys,
-                                  float scale, float *scores)
+static void scores_f16(const struct sl_k_query *query, const struct sl_k_kv *keys, float scale,
+                       float *scores)
 {
     const uint16_t *key = keys->data;
     for (uint32_t j = 0; j < keys->n; j++, key += keys->head_dim) {
@@ -75,8 +75,8 @@ void sl_k_attn_scores_f16__scalar(const struct sl_k_query *query, const struct s
 }
 
 /* A group's sum is at most 32767 * 128 * 32 = 134,213,632. */
-void sl_k_attn_scores_q8__scalar(const struct sl_k_query *query, const struct sl_k_kv *keys,
-                                 float scale, float *scores)
+static void scores_q8(const struct sl_k_query *query, const struct sl_k_kv *keys, float scale,
+                      float *scores)
 {
     uint32_t dim = keys->head_dim;
     uint32_t groups = groups_of(dim);
@@ -96,14 +96,14 @@ void sl_k_attn_scores_q8__scalar(const struct sl_k_query *query, const struct sl
 
 /* ---- values ----------------------------------------------------------------------------- */
 
-void sl_k_attn_values_f32__scalar(const float *p, const struct sl_k_kv *values, float *acc)
+static void values_f32(const float *p, const struct sl_k_kv *values, float *acc)
 {
     const float *v = values->data;
     for (uint32_t j = 0; j < values->n; j++, v += values->head_dim)
         for (uint32_t i = 0; i < values->head_dim; i++) acc[i] = fmaf(p[j], v[i], acc[i]);
 }
 
-void sl_k_attn_values_f16__scalar(const float *p, const struct sl_k_kv *values, float *acc)
+static void values_f16(const float *p, const struct sl_k_kv *values, float *acc)
 {
     const uint16_t *v = values->data;
     for (uint32_t j = 0; j < values->n; j++, v += values->head_dim)
@@ -111,7 +111,7 @@ void sl_k_attn_values_f16__scalar(const float *p, const struct sl_k_kv *values, 
             acc[i] = fmaf(p[j], sl_f16_to_f32(v[i]), acc[i]);
 }
 
-void sl_k_attn_values_q8__scalar(const float *p, const struct sl_k_kv *values, float *acc)
+static void values_q8(const float *p, const struct sl_k_kv *values, float *acc)
 {
     uint32_t groups = groups_of(values->head_dim);
     const int8_t *v = values->data;
@@ -122,3 +122,25 @@ void sl_k_attn_values_q8__scalar(const float *p, const struct sl_k_kv *values, f
             acc[i] = fmaf(weight, (float)v[i], acc[i]);
         }
 }
+
+/* ---- several heads ----------------------------------------------------------------------------
+ */
+
+#define HEADS(type)                                                                                \
+    void sl_k_attn_scores_##type##__scalar(const struct sl_k_query *queries, uint32_t n,           \
+                                           const struct sl_k_kv *keys, float scale, float *scores) \
+    {                                                                                              \
+        for (uint32_t h = 0; h < n; h++)                                                           \
+            scores_##type(&queries[h], keys, scale, scores + (uint64_t)h * keys->n);               \
+    }                                                                                              \
+    void sl_k_attn_values_##type##__scalar(const float *p, uint32_t n,                             \
+                                           const struct sl_k_kv *values, float *acc)               \
+    {                                                                                              \
+        for (uint32_t h = 0; h < n; h++)                                                           \
+            values_##type(p + (uint64_t)h * values->n, values,                                     \
+                          acc + (uint64_t)h * values->head_dim);                                   \
+    }
+
+HEADS(f32)
+HEADS(f16)
+HEADS(q8)

@@ -4,14 +4,23 @@
 #include "base/clock.h"
 #include "base/limits.h"
 
+#include <string.h>
+
 #define TOKENS_MAX 64
+/* Of several copies, that one timed call goes over, or a bit more. */
+#define CALL_BYTES (16u << 20)
+#define PATTERN_BYTES 4096u
 
 /* Everything a kernel may want, cut from one arena. */
 struct bench {
     const struct sl_kernels *k;
     struct sl_kernel_bench what;
     uint64_t row_bytes;
-    uint8_t *data;    /* weights or cache, all copies */
+    uint64_t data_bytes;     /* of one copy */
+    struct sl_region region; /* of data, in large pages, as a model's weights are */
+    uint8_t *data;           /* weights or cache, all copies */
+    uint32_t copies;         /* all of them, and those that a call goes over, in turn */
+    uint32_t copies_a_call;
     uint16_t *scales; /* of an int8 cache */
     float *x, *y;     /* cols elements each */
     float *out;       /* n_tokens * rows, or rows */
@@ -58,10 +67,32 @@ static uint64_t row_bytes(const struct sl_kernel_bench *w)
 static void fill(uint8_t *p, uint64_t n)
 {
     uint32_t state = 1;
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n && i < PATTERN_BYTES; i++) {
         state = state * 1664525u + 1013904223u;
         p[i] = (uint8_t)((state >> 24 & 0x17) | 0x20);
     }
+    for (uint64_t i = PATTERN_BYTES; i < n; i += PATTERN_BYTES)
+        memcpy(p + i, p, sl_min_u64(n - i, PATTERN_BYTES));
+}
+
+/* The weights or the cache, all copies, and how many of them a call takes. */
+static bool take_data(struct bench *b, struct sl_budget *budget, uint64_t rows)
+{
+    const struct sl_kernel_bench *w = &b->what;
+    uint64_t bytes;
+    b->row_bytes = row_bytes(w);
+    b->data_bytes = rows * b->row_bytes;
+    if (w->what == SL_KB_MATMUL && !sl_type_matrix_bytes(w->type, rows, w->cols, &b->data_bytes))
+        return false;
+    b->copies = has_matrix(w) && w->copies > 1 ? w->copies : 1;
+    b->copies_a_call = (uint32_t)sl_min_u64(b->copies, CALL_BYTES / b->data_bytes + 1);
+    if (!sl_mul_ok(b->copies, b->data_bytes, &bytes)) return false;
+    if (sl_region_reserve(&b->region, budget, bytes) != SLUICE_OK) return false;
+    if (sl_region_commit(&b->region, bytes) != SLUICE_OK) return false;
+    sl_region_prefer_huge(&b->region);
+    b->data = b->region.base;
+    fill(b->data, bytes);
+    return true;
 }
 
 static bool allocate(struct bench *b, struct sl_arena *a)
@@ -69,9 +100,7 @@ static bool allocate(struct bench *b, struct sl_arena *a)
     const struct sl_kernel_bench *w = &b->what;
     uint64_t cols = (uint64_t)w->cols, groups = cols / SL_KV_GROUP + 1;
     uint64_t rows = has_matrix(w) ? w->rows : 1;
-    uint64_t all_rows = rows * (w->copies > 1 ? w->copies : 1);
-    b->row_bytes = row_bytes(w);
-    b->data = sl_arena_alloc(a, all_rows, b->row_bytes);
+    if (!take_data(b, a->budget, rows)) return false;
     b->scales = sl_arena_alloc(a, rows * groups, sizeof *b->scales);
     b->x = sl_arena_alloc(a, cols, sizeof *b->x);
     b->y = sl_arena_alloc(a, cols, sizeof *b->y);
@@ -81,11 +110,9 @@ static bool allocate(struct bench *b, struct sl_arena *a)
     b->act.sums = sl_arena_alloc(a, cols / 16 + 2, sizeof *b->act.sums);
     b->query = sl_arena_alloc(a, cols, sizeof *b->query);
     b->query_d = sl_arena_alloc(a, groups, sizeof *b->query_d);
-    if (b->data == NULL || b->scales == NULL || b->x == NULL || b->y == NULL || b->out == NULL)
-        return false;
+    if (b->scales == NULL || b->x == NULL || b->y == NULL || b->out == NULL) return false;
     if (b->act.q == NULL || b->act.d == NULL || b->act.sums == NULL) return false;
     if (b->query == NULL || b->query_d == NULL) return false;
-    fill(b->data, all_rows * b->row_bytes);
     fill((uint8_t *)b->scales, rows * groups * sizeof *b->scales);
     for (uint64_t i = 0; i < cols; i++) b->x[i] = (float)(i % 17) * 0.25f - 2.0f;
     return true;
@@ -113,22 +140,62 @@ static bool run_attention(const struct bench *b, const uint8_t *data)
     struct sl_k_kv kv = {data, w->type == SL_KV_Q8 ? b->scales : NULL, w->cols, w->rows};
     struct sl_k_query query = {b->x, b->query, b->query_d};
     if (w->what == SL_KB_ATTN_SCORES)
-        b->k->attn_scores[w->type](&query, &kv, 0.125f, b->out);
+        b->k->attn_scores[w->type](&query, 1, &kv, 0.125f, b->out);
     else
-        b->k->attn_values[w->type](b->out, &kv, b->y);
+        b->k->attn_values[w->type](b->out, 1, &kv, b->y);
     return true;
+}
+
+/* The rows [first, end) of a product with a copy, where there are any. */
+static void multiply(const struct bench *b, const uint8_t *data, uint32_t first, uint32_t end)
+{
+    const struct sl_kernel_bench *w = &b->what;
+    struct sl_k_matmul m = {.w = data + first * b->row_bytes,
+                            .row_bytes = b->row_bytes,
+                            .rows = end - first,
+                            .cols = w->cols,
+                            .x = b->acts,
+                            .n_tokens = w->n_tokens,
+                            .y = b->out + first,
+                            .y_stride = w->rows};
+    if (first < end) b->k->matmul[SL_TYPE_SLOT(w->type)](&m);
+}
+
+/* One call's products, spread over threads: each has a stretch of the rows, in whole groups. */
+struct spread {
+    const struct bench *b;
+    uint64_t first_copy;
+    uint32_t rows; /* of a stretch */
+};
+
+static void multiply_stretch(void *arg, uint32_t task, uint32_t worker)
+{
+    (void)worker;
+    const struct spread *s = arg;
+    const struct bench *b = s->b;
+    uint64_t rows = b->what.rows, first = sl_min_u64((uint64_t)task * s->rows, rows);
+    uint64_t end = sl_min_u64(first + s->rows, rows);
+    for (uint64_t i = s->first_copy; i < s->first_copy + b->copies_a_call; i++)
+        multiply(b, b->data + i % b->copies * b->data_bytes, (uint32_t)first, (uint32_t)end);
+}
+
+static void multiply_all(const struct bench *b, uint64_t first_copy)
+{
+    uint32_t threads = b->what.pool ? sl_pool_threads(b->what.pool) : 1;
+    uint32_t rows = (b->what.rows + threads - 1) / threads;
+    struct spread s = {b, first_copy, (rows + 7) / 8 * 8};
+    if (threads > 1)
+        sl_pool_run(b->what.pool, multiply_stretch, &s, threads);
+    else
+        multiply_stretch(&s, 0, 0);
 }
 
 static bool run_once(const struct bench *b, uint64_t call)
 {
     const struct sl_kernel_bench *w = &b->what;
-    uint64_t copy = has_matrix(w) && w->copies > 1 ? call % w->copies : 0;
-    const uint8_t *data = b->data + copy * w->rows * b->row_bytes;
-    struct sl_k_matmul m = {data,    b->row_bytes, w->rows, w->cols,
-                            b->acts, w->n_tokens,  b->out,  w->rows};
     switch (w->what) {
     case SL_KB_MATMUL:
-        b->k->matmul[w->type](&m);
+        multiply_all(b, call * b->copies_a_call);
         return true;
     case SL_KB_QUANTIZE:
         return b->k->quantize(b->x, w->cols, w->type, &b->act);
@@ -145,14 +212,14 @@ static bool run_once(const struct bench *b, uint64_t call)
         return b->k->exp_sum(b->x, w->cols, 2.0f) >= 0.0f;
     case SL_KB_ATTN_SCORES:
     case SL_KB_ATTN_VALUES:
-        return run_attention(b, data);
+        return run_attention(b, b->data + call % b->copies * b->data_bytes);
     }
     return false;
 }
 
 static bool measure(const struct bench *b, struct sl_kernel_bench_result *out)
 {
-    bool ok = run_once(b, 0); /* warms the cache, not counted */
+    bool ok = b->copies > 1 || run_once(b, 0); /* warms the cache, not counted */
     uint64_t start = sl_now_ns(), now = start, best = UINT64_MAX;
     out->calls = 0;
     do {
@@ -180,6 +247,7 @@ sluice_err sl_kernel_bench_run(struct sl_budget *budget, enum sl_isa isa,
         return sl_fail(e, SLUICE_E_ARG,
                        "kernel benchmark: a size or type that the kernel does not take");
     sl_arena_init(&arena, budget, 1 << 16);
+    uint32_t copies = 1;
     if (!allocate(&b, &arena)) {
         err = sl_fail(e, SLUICE_E_NOMEM, "kernel benchmark: not enough memory for its data");
     } else {
@@ -188,10 +256,13 @@ sluice_err sl_kernel_bench_run(struct sl_budget *budget, enum sl_isa isa,
         sl_fp_leave(fp);
         SLUICE_ASSERT(ok);
         out->isa = b.k->isa;
-        out->bytes = has_matrix(what) ? b.row_bytes * what->rows : b.row_bytes;
-        out->elements =
-            has_matrix(what) ? (uint64_t)what->rows * what->cols * what->n_tokens : what->cols;
+        if (what->what == SL_KB_MATMUL) copies = b.copies_a_call;
+        out->bytes = copies * b.data_bytes;
+        out->elements = has_matrix(what)
+                            ? (uint64_t)what->rows * what->cols * what->n_tokens * copies
+                            : what->cols;
     }
+    sl_region_deinit(&b.region);
     sl_arena_deinit(&arena);
     return err;
 }

@@ -1,12 +1,14 @@
-/* Times kernels, one at a time, on the calling thread: what `sluice bench kernels` prints.
+/* Times kernels, one at a time: what `sluice bench kernels` prints.
  *
  * The caller chooses the size: one small matrix measures arithmetic, many copies of it, used in
- * turn and together much larger than the cache, measure memory. Calls are timed one by one, so that
- * the fastest is a figure even on a busy machine. Nothing is printed. */
+ * turn and together much larger than the cache, measure memory; then a call of a product goes over
+ * several copies, 16 MiB or so, lest its best time be that of one that a cache happened to keep.
+ * Calls are timed one by one, so that the fastest is a figure even on a busy machine. Nothing is
+ * printed. */
 #ifndef SL_KERNEL_BENCH_H
 #define SL_KERNEL_BENCH_H
 
-#include "base/mem.h"
+#include "base/pool.h"
 #include "engine/kernels/kernels.h"
 
 enum sl_kernel_bench_what {
@@ -25,9 +27,10 @@ struct sl_kernel_bench {
     enum sl_kernel_bench_what what;
     uint32_t type;
     uint32_t rows, cols;
-    uint32_t n_tokens; /* activations of a product, 1..64 */
-    uint32_t copies;   /* matrices or caches used in turn; 0 and 1: one */
-    uint64_t min_ns;   /* repeat for at least this long */
+    uint32_t n_tokens;    /* activations of a product, 1..64 */
+    uint32_t copies;      /* matrices or caches used in turn; 0 and 1: one */
+    uint64_t min_ns;      /* repeat for at least this long; 1: measure one call */
+    struct sl_pool *pool; /* threads of a product, which split its rows; NULL: the caller alone */
 };
 
 struct sl_kernel_bench_result {
@@ -36,13 +39,14 @@ struct sl_kernel_bench_result {
     double ns_best; /* the fastest call */
     double ns_mean;
     uint64_t bytes;    /* weights, cache or input that a call reads */
-    uint64_t elements; /* multiplied or converted in a call: rows * cols * n_tokens, or cols */
+    uint64_t elements; /* multiplied or converted in a call: rows * cols * n_tokens of each copy
+                          that it goes over, or cols */
 };
 
 /* Runs one benchmark; its memory is charged to b and given back. Returns SLUICE_OK; SLUICE_E_ARG
  * for sizes that the kernel does not take; SLUICE_E_NOMEM where b or the system has too little;
- * SLUICE_E_UNSUPPORTED for an instruction set that is not there. Thread: safe; for steady figures
- * the caller pins it. */
+ * SLUICE_E_UNSUPPORTED for an instruction set that is not there. Thread: safe, the driver of the
+ * pool where there is one; for steady figures the caller pins it. */
 SL_MUST_CHECK sluice_err sl_kernel_bench_run(struct sl_budget *b, enum sl_isa isa,
                                              const struct sl_kernel_bench *what, sluice_error *e,
                                              struct sl_kernel_bench_result *out);

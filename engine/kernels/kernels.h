@@ -7,7 +7,9 @@
  *    acc = fma(dw * dx, (float)isum, acc), then, where the type has minima or offsets,
  *    acc = fma(-(dmin * dx), (float)msum, acc) (Q4_1, Q5_1: acc = fma(m * dx, (float)xsum, acc));
  *    then, where the activation's block has a second digit, the same with its codes and scale;
- *    blocks in order.
+ *    blocks in order. The container's own types (formats/sq.h) have one scale d a row: a block of
+ *    32 columns contributes acc = fma(dx, (float)isum, acc) with isum = sum of m * v * q, and the
+ *    row's result is d * acc.
  *  - A float dot product uses eight striped lanes: element i is fused-multiply-added to lane i mod
  *    8, elements in order; the lanes are summed as ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)). Plain
  *    float sums use the same lanes and tree.
@@ -25,7 +27,7 @@
 /* How activations are prepared for a weight type. */
 enum sl_act_kind {
     SL_ACT_F32,   /* as they are: F32, F16, BF16 weights */
-    SL_ACT_Q8_32, /* int8 codes, a scale per 32: Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4 */
+    SL_ACT_Q8_32, /* int8 codes, a scale per 32: Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4, SQ* */
     SL_ACT_Q8_256 /* int8 codes, a scale per 256: the k-quants and IQ4_XS */
 };
 #define SL_ACT_KINDS 3
@@ -59,7 +61,7 @@ struct sl_k_act_out {
 
 /* y[t * y_stride + r] = sum over c of w[r][c] * x[t][c], for rows [0, rows). */
 struct sl_k_matmul {
-    const void *w; /* rows of row_bytes each */
+    const void *w; /* rows of row_bytes each; where they are interleaved, whole groups of them */
     uint64_t row_bytes;
     uint32_t rows;            /* >= 1 */
     uint32_t cols;            /* a multiple of the type's block, 1..SL_COLS_MAX */
@@ -94,7 +96,7 @@ struct sl_k_query {
 };
 
 struct sl_kernels {
-    const char *isa; /* "scalar", "avx2", "neon" */
+    const char *isa; /* "scalar", "avx2", "avx512", "neon", "dotprod", "i8mm" */
 
     /* Quantizes x[0..n-1] by blocks of block (32 or 256; n a multiple of it): d = max|x| / 127, q =
      * nearest-even of x / d (computed as x * (1 / d), with 1 / d a division) clamped to +-127,
@@ -102,7 +104,7 @@ struct sl_kernels {
      * where an x is not finite (outputs unspecified). sums get the sum of each 16 codes. */
     bool (*quantize)(const float *x, uint32_t n, uint32_t block, const struct sl_k_act_out *out);
 
-    sl_k_matmul_fn *matmul[SL_TYPE_COUNT]; /* NULL: unsupported type */
+    sl_k_matmul_fn *matmul[SL_TYPE_SLOTS]; /* by SL_TYPE_SLOT; NULL: unsupported type */
 
     /* sum a[i] * b[i], striped lanes. */
     float (*dot_f32)(const float *a, const float *b, uint32_t n);
@@ -136,17 +138,28 @@ struct sl_kernels {
      * divided by that half, clamped to +-127 (scale 0: codes 0). Returns false where an x is not
      * finite or does not fit half precision. */
     bool (*store_kv[SL_KV_TYPES])(const float *x, uint32_t head_dim, void *data, uint16_t *scales);
-    /* scores[j] = scale * (query . key j). f32, f16: striped-lane float dot. int8: acc = 0; per
-     * group acc = fma(d * k_scale, (float)isum, acc), isum an int32 sum of code products. */
-    void (*attn_scores[SL_KV_TYPES])(const struct sl_k_query *query, const struct sl_k_kv *keys,
-                                     float scale, float *scores);
-    /* acc[i] = fma(p[j], v[j][i], acc[i]) for j ascending; int8: acc[i] = fma(p[j] *
-     * v_scale[j][group of i], (float)code, acc[i]). */
-    void (*attn_values[SL_KV_TYPES])(const float *p, const struct sl_k_kv *values, float *acc);
+    /* Of n query heads that share keys: scores[h * keys->n + j] = scale * (query h . key j). f32,
+     * f16: striped-lane float dot. int8: acc = 0; per group acc = fma(d * k_scale, (float)isum,
+     * acc), isum an int32 sum of code products. */
+    void (*attn_scores[SL_KV_TYPES])(const struct sl_k_query *queries, uint32_t n,
+                                     const struct sl_k_kv *keys, float scale, float *scores);
+    /* Of n heads that share values, with acc [n][head_dim] and p [n][values->n]: acc[h][i] =
+     * fma(p[h][j], v[j][i], acc[h][i]) for j ascending; int8: fma(p[h][j] * v_scale[j][group of i],
+     * (float)code, acc[h][i]). */
+    void (*attn_values[SL_KV_TYPES])(const float *p, uint32_t n, const struct sl_k_kv *values,
+                                     float *acc);
 };
 
 /* Variants of one instruction set. */
-enum sl_isa { SL_ISA_AUTO = 0, SL_ISA_SCALAR = 1, SL_ISA_AVX2 = 2, SL_ISA_NEON = 3 };
+enum sl_isa {
+    SL_ISA_AUTO = 0,
+    SL_ISA_SCALAR = 1,
+    SL_ISA_AVX2 = 2,
+    SL_ISA_NEON = 3,    /* what every 64-bit ARM has */
+    SL_ISA_DOTPROD = 4, /* and dot products of bytes */
+    SL_ISA_I8MM = 5,    /* and products of byte matrices */
+    SL_ISA_AVX512 = 6   /* with VNNI and VBMI; shared with AVX2 where it would not be faster */
+};
 
 /* The table for isa; AUTO takes the best this machine has. SLUICE_E_UNSUPPORTED where the build or
  * the machine lacks it; the sentence names what there is. */

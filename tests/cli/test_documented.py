@@ -36,6 +36,26 @@ def ppl(ids):
         return sluice('ppl', '-m', MODEL, '--kl', folder + '/r', '--loops', ids, '--raw', '--json')
 
 
+def calib(ids):
+    with tempfile.TemporaryDirectory() as folder:
+        out = folder + '/stats.gguf'
+        return sluice('calib', '-m', MODEL, '--tokens', ids, '-c', '8', '--chunks', '1', '-o', out,
+                      '--json')
+
+
+def diffs(ids):
+    with tempfile.TemporaryDirectory() as folder:
+        sluice('pack', MODEL, '-o', folder + '/m.sluice', '-q')
+        for option in ([], ['--swap-layers', '--tokens', ids]):
+            yield sluice('diff', MODEL, folder + '/m.sluice', '--json', *option)
+        yield sluice('verify', folder + '/m.sluice', '--deep', '--json')
+
+
+def pack():
+    with tempfile.TemporaryDirectory() as folder:
+        return sluice('pack', MODEL, '-o', folder + '/m.sluice', '--json')
+
+
 def keys(value):
     if isinstance(value, dict):
         for key, inner in value.items():
@@ -71,12 +91,16 @@ def undocumented_keys():
     outputs = [sluice('run', '-m', MODEL, '-p', 'hi', '-n', '2', '--raw', '--json'),
                sluice('eval', '-m', MODEL, '--tokens', ids, '--greedy', '1', '--nll', '--json'),
                ppl(ids),
+               pack(),
+               calib(ids),
                sluice('info', MODEL, '--json', '--meta', '--tensors'),
+               *diffs(ids),
                sluice('tokenize', MODEL, '-p', 'hi', '--json'),
                sluice('tokenize', MODEL, '-p', '5', '--decode', '--json'),
                sluice('--list-archs', '--json'),
                sluice('bench', 'decode', '-m', MODEL, '-n', '4', '--json'),
                sluice('bench', 'prefill', '-m', MODEL, '-n', '4', '--json'),
+               sluice('bench', 'memory', '--json'),
                sluice('bench', 'kernels', '--json')]
     for row in json.loads(outputs[-1])['kernels']:
         if not row['bit_equal'] or row['weights_per_s'] <= 0:

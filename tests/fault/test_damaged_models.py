@@ -233,15 +233,15 @@ def weights():
         ("output", 1),
     ):
         for word, value in (("nan", NAN), ("infinite", INF)):
-            yield "%s_%s" % (word, name), fill(name + ".weight", value), "layer %d: " % layer
-    yield "one_nan_of_a_query", fill("blk.1.attn_q.weight", NAN, 1, 5), "layer 1: "
-    yield "one_nan_of_a_key", fill("blk.0.attn_k.weight", NAN, 1, 37), "layer 0: "
-    yield "one_nan_of_the_head", fill("output.weight", NAN, 1, 259 * 32 + 31), "layer 1: "
+            yield "%s_%s" % (word, name), fill(name + ".weight", value), "layer %d[,:] " % layer
+    yield "one_nan_of_a_query", fill("blk.1.attn_q.weight", NAN, 1, 5), "layer 1, "
+    yield "one_nan_of_a_key", fill("blk.0.attn_k.weight", NAN, 1, 37), "layer 0, "
+    yield "one_nan_of_the_head", fill("output.weight", NAN, 1, 259 * 32 + 31), "layer 1, "
     for name, layer in (("token_embd", 0), ("blk.1.attn_output", 1), ("blk.1.ffn_down_exps", 1)):
         yield "overflow_%s" % name, fill(
             name + ".weight", 1e25
-        ), "layer %d: .*out of range" % layer
-    yield "overflow_before_a_norm", fill("blk.1.attn_q.weight", 1e25), "layer 1: .*out of range"
+        ), "layer %d, .*out of range" % layer
+    yield "overflow_before_a_norm", fill("blk.1.attn_q.weight", 1e25), "layer 1, .*out of range"
 
 
 def quantized():
@@ -252,7 +252,7 @@ def quantized():
                 "%s_scale_%s" % (word, kind),
                 {**DENSE, "type": kind},
                 scale_bits("blk.1.ffn_up.weight", bits, 0),
-                "layer 1: ",
+                "layer 1, ",
             )
     wide = {**DENSE, "n_embd": 256, "n_ff": 256}
     for kind in ("Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"):
@@ -261,17 +261,17 @@ def quantized():
                 "nan_at_%d_%s" % (offset, kind),
                 {**wide, "type": kind},
                 scale_bits("blk.1.attn_output.weight", 0x7E00, offset),
-                "layer 1: ",
+                "layer 1, ",
             )
     yield "nan_token_Q8_0", {**DENSE, "type": "Q8_0"}, scale_bits(
         "token_embd.weight", 0x7E00, 0
-    ), "layer 0: "
+    ), "layer 0, "
     yield "nan_half", {**DENSE, "type": "F16"}, scale_bits(
         "blk.1.attn_v.weight", 0x7E00, 0
-    ), "layer 1: "
+    ), "layer 1, "
     yield "nan_bfloat", {**DENSE, "type": "BF16"}, scale_bits(
         "blk.0.attn_v.weight", 0x7FC0, 0
-    ), "layer 0: "
+    ), "layer 0, "
 
 
 def features():
@@ -317,7 +317,7 @@ def features():
     )
     for name in ("logit_scale", "residual_scale", "embedding_scale", "attention.scale"):
         yield "nan_" + name, GRANITE, key(name, F32, NAN), re.escape(name)
-    yield "tiny_logit_scale", GRANITE, key("logit_scale", F32, 1e-39), "layer 1: a logit"
+    yield "tiny_logit_scale", GRANITE, key("logit_scale", F32, 1e-39), "layer 1, a logit"
     yield (
         "missing_single_expert",
         {**BASE, "single_experts": True},

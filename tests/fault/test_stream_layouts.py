@@ -3,9 +3,9 @@
 
 Experts as slices of whole tensors or as tensors of their own, gate and up in one, parts and layers
 of different types (so that there are several sizes of slots, more than there are size classes),
-odd alignments, tensors in any order, split over files in the middle of a layer. For each: the same
-logits for every number of slots from the fewest on, each backend, with and without reading ahead.
-Standard library only."""
+odd alignments, tensors in any order, split over files in the middle of a layer. For each, and for
+the container that `sluice pack --keep` makes of it: the same logits for every number of slots from
+the fewest on, each backend, with and without reading ahead. Standard library only."""
 
 import copy
 import os
@@ -108,17 +108,18 @@ def ways(experts):
     yield ["--io", "mmap"]
 
 
-def check(config, how, shards, folder):
+def pack(model, folder):
+    """The container, with every tensor as it was."""
+    out = os.path.join(folder, "model.sluice")
+    command = [PROGRAM, "pack", model, "--keep", "-q", "-o", out]
+    done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False)
+    return out if done.returncode == 0 else "pack: " + done.stderr.decode("utf-8", "replace")
+
+
+def check_ways(model, folder, right, experts):
     """Returns (what is wrong or "", ways that worked, ways with too few slots)."""
-    c = tm.Config(**{**BASE, **config})
-    m = tm.build(c)
-    change(m, how)
-    model = write(m, folder, shards)
-    code, err, right = evaluate(model, folder, ["--io", "pread"])
-    if code != 0:
-        return "all in memory: exit code %d: %s" % (code, err[-300:]), 0, 0
     worked = few = 0
-    for options in ways(c.n_expert * c.n_layer):
+    for options in ways(experts):
         code, err, got = evaluate(model, folder, options)
         if code == 1 and "io_uring" in err.splitlines()[-1] and "uring" in options:
             continue  # not granted here
@@ -131,6 +132,26 @@ def check(config, how, shards, folder):
         else:
             worked += 1
     return "" if worked > few / 2 else "hardly anything works", worked, few
+
+
+def check(config, how, shards, folder):
+    """As check_ways, of the model and of the container."""
+    c = tm.Config(**{**BASE, **config})
+    m = tm.build(c)
+    change(m, how)
+    model = write(m, folder, shards)
+    code, err, right = evaluate(model, folder, ["--io", "pread"])
+    if code != 0:
+        return "all in memory: exit code %d: %s" % (code, err[-300:]), 0, 0
+    found = check_ways(model, folder, right, c.n_expert * c.n_layer)
+    if found[0]:
+        return found
+    packed = check_ways(pack(model, folder), folder, right, c.n_expert * c.n_layer)
+    return (
+        ("packed: " if packed[0] else "") + packed[0],
+        found[1] + packed[1],
+        found[2] + packed[2],
+    )
 
 
 def main():

@@ -1,8 +1,8 @@
-/* Any bytes as blocks of any type: decoding reads no further than the blocks and writes no further
- * than their elements.
+/* Any bytes as a matrix of any type: decoding reads no further than the matrix and writes no
+ * further than its elements.
  *
- * The first byte picks the type, the second how far the blocks are from alignment; the rest, as far
- * as it makes whole blocks, is decoded. */
+ * The first byte picks the type, the second how far the matrix is from alignment and which row is
+ * decoded first; rows are one block of columns, and as many as the rest makes. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define BLOCKS_MAX 64
+#define ROWS_MAX 64
 
 /* Conversions must agree with each other: a half survives the way to float and back. */
 static void check_halves(const uint8_t *p, size_t n)
@@ -26,19 +26,31 @@ static void check_halves(const uint8_t *p, size_t n)
     }
 }
 
+/* The most rows that n bytes hold, whole groups of them. */
+static uint64_t rows_in(uint32_t type, uint32_t cols, size_t n)
+{
+    uint64_t rows = 0, bytes, group = sl_type_row_group(type);
+    while (rows < ROWS_MAX && sl_type_matrix_bytes(type, rows + group, cols, &bytes) && bytes <= n)
+        rows += group;
+    return rows;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2) return 0;
-    const struct sl_type_info *info = sl_type_info(data[0] % SL_TYPE_COUNT);
-    size_t shift = data[1] % 32;
+    uint32_t type = sl_type_of_slot(data[0] % SL_TYPE_SLOTS);
+    const struct sl_type_info *info = sl_type_info(type);
     if (info == NULL) return 0;
-    size_t blocks = (size - 2) / info->block_bytes;
-    if (blocks > BLOCKS_MAX) blocks = BLOCKS_MAX;
-    uint8_t *src = malloc(shift + blocks * info->block_bytes + 1);
-    float *dst = malloc(blocks * info->block_cols * sizeof *dst + 1);
+    size_t shift = data[1] % 32;
+    uint64_t rows = rows_in(type, info->block_cols, size - 2), bytes = 0;
+    if (rows == 0) return 0;
+    if (!sl_type_matrix_bytes(type, rows, info->block_cols, &bytes)) __builtin_trap();
+    uint64_t first = (data[1] / 32) % rows;
+    uint8_t *src = malloc(shift + bytes);
+    float *dst = malloc((rows - first) * info->block_cols * sizeof *dst);
     if (src != NULL && dst != NULL) {
-        memcpy(src + shift, data + 2, blocks * info->block_bytes);
-        info->decode(src + shift, dst, blocks * info->block_cols);
+        memcpy(src + shift, data + 2, bytes);
+        sl_type_decode_rows(type, src + shift, info->block_cols, first, rows - first, dst);
         check_halves(data + 2, size - 2);
     }
     free(src);

@@ -2,8 +2,8 @@
  * behind a zero byte, tokenizer.json, then likewise tokenizer_config.json and
  * generation_config.json; weights are those of a small fixed model, in which llama, mixtral and
  * granitemoe find some of their tensors. What opens must keep its promises: keys with names and
- * values of their kinds, rows of every tensor readable, ids below the number of tokens; and
- * whatever happens, nothing stays charged. */
+ * values of their kinds, rows of every tensor readable, ids below the number of tokens, the same
+ * vocabulary as metadata; and whatever happens, nothing stays charged. */
 #define _GNU_SOURCE /* mkdtemp */
 #include <math.h>
 #include <stdio.h>
@@ -148,6 +148,20 @@ static void check_vocab(const struct sl_vocab *v)
     touch(v->chat_template);
 }
 
+/* What the folder says as a GGUF has the same vocabulary. */
+static void check_metadata(struct sl_hf *hf, const struct sl_vocab *v, struct sl_budget *b)
+{
+    struct sl_gguf *g = NULL;
+    struct sl_vocab w;
+
+    CHECK(sl_hf_metadata(hf, b, NULL, &g) == SLUICE_OK);
+    CHECK(sl_gguf_n_keys(g) > sl_hf_n_keys(hf));
+    CHECK(sl_gguf_vocab(g, &w, NULL) == SLUICE_OK && w.n_tokens == v->n_tokens);
+    for (uint32_t i = 0; i < w.n_tokens; i++) CHECK(sl_str_same(v->tokens[i], w.tokens[i]));
+    CHECK(w.bos_id == v->bos_id && w.eos_id == v->eos_id && w.n_merges == v->n_merges);
+    sl_gguf_close(g);
+}
+
 static void write_parts(const uint8_t *data, size_t size)
 {
     for (int i = 0; i < PARTS; i++) {
@@ -180,7 +194,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         check_tensors(hf);
         err = sl_hf_vocab(hf, &v, &e);
         CHECK(err == e.code);
-        if (err == SLUICE_OK) check_vocab(&v);
+        if (err == SLUICE_OK) {
+            check_vocab(&v);
+            check_metadata(hf, &v, &budget);
+        }
     }
     if (err != SLUICE_OK) CHECK(strlen(e.text) > 0 && strchr(e.text, '\n') == NULL);
     sl_hf_close(hf);

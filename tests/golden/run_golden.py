@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""run_golden.py PROGRAM FOLDER [--only TEXT]: runs `sluice eval` and `tokenize` on golden cases.
+"""run_golden.py PROGRAM FOLDER [options]: runs `sluice eval` and `tokenize` on golden cases.
 
 What is compared, and how far apart things may be, is in README.md beside this file. Prints a row a
 case and exits 1 if a case fails, 77 (skip) where FOLDER does not exist. Standard library only."""
 
 import argparse
 import array
+import hashlib
 import json
 import math
 import os
@@ -19,6 +20,7 @@ FLOAT_TOLERANCE = 2e-4
 F32_GAP = 1e-3  # a greedy token of an F32 case counts where its gap exceeds this
 QUANT_RATIO = 1.25
 KV_Q8_LIMIT = 0.02
+KV_TYPES = ("f32", "f16", "q8")
 TIMEOUT_S = 300
 
 
@@ -46,8 +48,10 @@ def relative_rms(values, reference):
 class Case:
     """One folder, and the program that is judged on it."""
 
-    def __init__(self, program, folder, scratch):
+    def __init__(self, program, folder, scratch, isa):
         self.program, self.folder, self.scratch = program, folder, scratch
+        self.isa = ["--isa", isa]
+        self.sums = {}  # SHA-256 of the logits, by KV type
         with open(os.path.join(folder, "meta.json"), encoding="utf-8") as f:
             self.meta = json.load(f)
         self.model = self.path(self.meta.get("model_file", "model.gguf"))
@@ -70,7 +74,9 @@ class Case:
     def logits(self, tokens, options):
         """The bytes that eval writes."""
         out = os.path.join(self.scratch, "logits.f32")
-        self.run(["eval", "-m", self.model, "--tokens", tokens, "--logits", out] + options)
+        self.run(
+            ["eval", "-m", self.model, "--tokens", tokens, "--logits", out] + self.isa + options
+        )
         with open(out, "rb") as f:
             return f.read()
 
@@ -140,8 +146,9 @@ class Case:
             ["--chunk", "7"],
             ["--chunk", "64", "--threads", "2"],
         ]
-        for kv in ("f32", "f16", "q8"):
+        for kv in KV_TYPES:
             first = self.logits(tokens, ["--kv", kv])
+            self.sums[kv] = hashlib.sha256(first).hexdigest()
             for v in variants:
                 if self.logits(tokens, ["--kv", kv] + v) != first:
                     raise Failure("logits change with %s (KV %s)" % (" ".join(v), kv))
@@ -181,16 +188,42 @@ class Case:
             raise Failure("%d lines of ids, wanted %d" % (len(got), len(wanted)))
         return "%d lines" % len(wanted)
 
+    def check_sums(self, wanted):
+        """Machines of every kind must give the same bytes; wanted: what one of them gave."""
+        for kv, wanted_sum in wanted.items():
+            if self.sums[kv] != wanted_sum:
+                raise Failure("logits are not those of other machines (KV %s)" % kv)
 
-def judge(case):
+
+def judge(case, sums):
     logits, gap = case.check_logits()
-    return [
+    row = [
         logits,
         case.check_greedy(gap),
         case.check_kv_q8(),
         case.check_invariance(),
         case.check_tokenizer(),
     ]
+    case.check_sums(sums.get(os.path.basename(case.folder), {}))
+    return row
+
+
+def read_sums(path):
+    sums = {}
+    with open(path, encoding="utf-8") as f:
+        for line in f:
+            if not line.startswith("#"):
+                value, name, kv = line.split()
+                sums.setdefault(name, {})[kv] = value
+    return sums
+
+
+def write_sums(path, sums):
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("# SHA-256 of the logits of each case, and the KV type: README.md\n")
+        for name in sorted(sums):
+            for kv in KV_TYPES:
+                f.write("%s %s %s\n" % (sums[name][kv], name, kv))
 
 
 def find_cases(folder, only):
@@ -208,10 +241,14 @@ def main():
     parser.add_argument("program")
     parser.add_argument("folder")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--isa", default="auto", help="instruction set to compare with scalar")
+    parser.add_argument("--sums", help="file with sums that the logits must have")
+    parser.add_argument("--make-sums", help="write that file")
     args = parser.parse_args()
     if not os.path.isdir(args.folder):
         print("skipped: there is no folder %s" % args.folder)
         return 77
+    wanted, made = read_sums(args.sums) if args.sums else {}, {}
     bad = total = 0
     print(
         "%-26s %-26s %-8s %-8s %-6s %s" % ("case", "logits", "greedy", "kv q8", "bytes", "tokens")
@@ -220,7 +257,9 @@ def main():
         total += 1
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                row = judge(Case(args.program, folder, scratch))
+                case = Case(args.program, folder, scratch, args.isa)
+                row = judge(case, wanted)
+                made[os.path.basename(folder)] = case.sums
                 print(
                     "%-26s %-26s %-8s %-8s %-6s %s" % tuple([os.path.basename(folder)] + row),
                     flush=True,
@@ -228,6 +267,8 @@ def main():
             except (Failure, OSError, subprocess.TimeoutExpired) as error:
                 bad += 1
                 print("%-26s FAILED: %s" % (os.path.basename(folder), error), flush=True)
+    if args.make_sums and not bad:
+        write_sums(args.make_sums, made)
     print("%d of %d golden cases pass" % (total - bad, total))
     return 1 if bad or total == 0 else 0
 

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Decode rate of llama.cpp on given tokens, one at a time: the other side of stream_ab.sh.
+"""Decode rate of llama.cpp on given tokens, one at a time: the other side of stream_ab.sh, and of
+resident_ab.sh, which asks for the rate of a prompt too.
 
     stream_llama.py -m MODEL --tokens IDS [-n N] [--skip S] [-c N] [-t N] [options]
 
 MODEL may be a block device, such as a loop device over a GGUF file. IDS holds decimal token ids
 separated by white space. The first S of them are evaluated without being counted, then N are timed,
 each as a batch of one whose logits are fetched. The tokens are given, not chosen, so that two
-engines, and two runs, route alike. The model is mapped (mmap, no mlock); keys and values are F16,
+engines, and two runs, route alike. With --prompt P the first P are first read once as a prompt, and
+forgotten. The model is mapped (mmap, no mlock); keys and values are F16,
 flash attention is left to llama.cpp, as in its own programs.
 
 Prints one line of JSON. `decode_ms` is the wall time of the N tokens, `driver_ms` what of it was
@@ -37,6 +39,7 @@ def parse():
     parser.add_argument("--skip", type=int, default=0, help="tokens before them (0)")
     parser.add_argument("-c", "--ctx-size", type=int, default=1024)
     parser.add_argument("-t", "--threads", type=int, default=2)
+    parser.add_argument("--prompt", type=int, default=0, help="tokens read as a prompt before (0)")
     parser.add_argument("--batch", type=int, default=8, help="sizes its scratch memory (8)")
     parser.add_argument(
         "--no-repack", action="store_true", help="leave all weights in the mapping"
@@ -47,6 +50,8 @@ def parse():
         args.ids = [int(x) for x in f.read().split()]
     if args.n < 1 or args.skip < 0 or args.skip + args.n > min(len(args.ids), args.ctx_size):
         parser.error("--skip and -n ask for more tokens than IDS or the context hold")
+    if not 0 <= args.prompt <= min(len(args.ids), args.ctx_size, args.batch):
+        parser.error("--prompt asks for more tokens than IDS, the context or --batch hold")
     return args
 
 
@@ -87,6 +92,20 @@ def evaluate(context, token):
     return time.perf_counter_ns() - began
 
 
+def read_prompt(context, ids):
+    """All ids at once, of which the context keeps nothing; returns nanoseconds."""
+    if not ids:
+        return 0
+    all_ids = (llama_cpp.llama_token * len(ids))(*ids)
+    began = time.perf_counter_ns()
+    if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(all_ids, len(ids))) != 0:
+        sys.exit("stream_llama: llama_decode failed")
+    llama_cpp.llama_synchronize(context)
+    took = time.perf_counter_ns() - began
+    llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+    return took
+
+
 def bytes_read():
     """What this process has caused to be read from drives so far."""
     with open("/proc/self/io", encoding="ascii") as f:
@@ -103,6 +122,7 @@ def main():
     started = time.perf_counter_ns()
     _model, context = load(args)
     loaded = time.perf_counter_ns()
+    prompt = read_prompt(context, args.ids[: args.prompt])
     for token in args.ids[: args.skip]:
         evaluate(context, token)
     before = bytes_read()
@@ -118,6 +138,8 @@ def main():
         "threads": args.threads,
         "ctx_size": args.ctx_size,
         "repack": not args.no_repack,
+        "prompt_tokens": args.prompt,
+        "prompt_ms": prompt / 1e6,
         "skipped_tokens": args.skip,
         "decode_tokens": args.n,
         "load_ms": (loaded - started) / 1e6,

@@ -65,10 +65,11 @@ static void check_same(const float *want, const float *got, size_t n, const char
 
 /* ---- weights and activations ----------------------------------------------------------------- */
 
-static const uint32_t types[] = {SL_TYPE_F32,  SL_TYPE_F16,    SL_TYPE_BF16,   SL_TYPE_Q8_0,
-                                 SL_TYPE_Q4_0, SL_TYPE_Q4_1,   SL_TYPE_Q5_0,   SL_TYPE_Q5_1,
-                                 SL_TYPE_Q2_K, SL_TYPE_Q3_K,   SL_TYPE_Q4_K,   SL_TYPE_Q5_K,
-                                 SL_TYPE_Q6_K, SL_TYPE_IQ4_NL, SL_TYPE_IQ4_XS, SL_TYPE_MXFP4};
+static const uint32_t types[] = {
+    SL_TYPE_F32,  SL_TYPE_F16,    SL_TYPE_BF16,   SL_TYPE_Q8_0,  SL_TYPE_Q4_0, SL_TYPE_Q4_1,
+    SL_TYPE_Q5_0, SL_TYPE_Q5_1,   SL_TYPE_Q2_K,   SL_TYPE_Q3_K,  SL_TYPE_Q4_K, SL_TYPE_Q5_K,
+    SL_TYPE_Q6_K, SL_TYPE_IQ4_NL, SL_TYPE_IQ4_XS, SL_TYPE_MXFP4, SL_SQ2_32,    SL_SQ2_16,
+    SL_SQ3_32,    SL_SQ3_16,      SL_SQ4_32,      SL_SQ4_16,     SL_SQ5_32,    SL_SQ6_32};
 
 /* Where the half-precision scales of a block are. */
 static int scale_offsets(uint32_t type, int at[2])
@@ -128,11 +129,16 @@ static void fill_float_weight(uint32_t type, uint8_t *p, enum fill fill)
         memcpy(p, type == SL_TYPE_F16 ? &half : &bf, 2);
 }
 
+static void fill_bytes(uint8_t *p, uint64_t n, enum fill fill)
+{
+    for (uint64_t i = 0; i < n; i++)
+        p[i] = fill == ONES ? 0xff : fill == ZEROS ? 0 : fill == TOPS ? 0x80 : (uint8_t)rnd();
+}
+
 static void fill_block(uint32_t type, uint8_t *block, enum fill fill)
 {
     const struct sl_type_info *info = sl_type_info(type);
-    for (uint32_t i = 0; i < info->block_bytes; i++)
-        block[i] = fill == ONES ? 0xff : fill == ZEROS ? 0 : fill == TOPS ? 0x80 : (uint8_t)rnd();
+    fill_bytes(block, info->block_bytes, fill);
     if (fill == HOSTILE) return;
     if (info->block_cols == 1) fill_float_weight(type, block, fill);
     if (type == SL_TYPE_MXFP4)
@@ -141,6 +147,17 @@ static void fill_block(uint32_t type, uint8_t *block, enum fill fill)
     for (int i = scale_offsets(type, at) - 1; i >= 0; i--) {
         uint16_t half = fill_scale(fill);
         memcpy(block + at[i], &half, 2);
+    }
+}
+
+/* Eight interleaved rows: their bfloat16 scales, then units. */
+static void fill_band(uint8_t *band, uint64_t bytes, enum fill fill)
+{
+    fill_bytes(band, bytes, fill);
+    for (int r = 0; r < 8 && fill != HOSTILE; r++) {
+        float d = fill == DENORMAL ? special_float() * 1e-38f : rnd_float() * 0.05f;
+        uint16_t bf = (uint16_t)(sl_f32_bits(d) >> 16);
+        memcpy(band + 2 * r, &bf, 2);
     }
 }
 
@@ -157,10 +174,15 @@ static struct weights make_weights(uint32_t type, uint32_t rows, uint32_t cols, 
     const struct sl_type_info *info = sl_type_info(type);
     struct weights w;
     assert_true(sl_type_row_bytes(type, cols, &w.row_bytes));
-    w.base = must_alloc(rows * w.row_bytes + shift);
+    uint64_t bytes, step = info->row_group > 1 ? info->row_group * w.row_bytes : info->block_bytes;
+    assert_true(sl_type_matrix_bytes(type, rows, cols, &bytes));
+    w.base = must_alloc(bytes + shift);
     w.data = w.base + shift;
-    for (uint64_t i = 0; i < rows * w.row_bytes; i += info->block_bytes)
-        fill_block(type, w.data + i, fill);
+    for (uint64_t i = 0; i < bytes; i += step)
+        if (info->row_group > 1)
+            fill_band(w.data + i, step, fill);
+        else
+            fill_block(type, w.data + i, fill);
     return w;
 }
 

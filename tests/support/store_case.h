@@ -26,7 +26,7 @@
 #define SHARD_BYTES (2u << 20)
 
 static char folder[SHARDS][64]; /* the second may be in memory, where direct access fails */
-static char path[SHARDS][128];
+static char path[SHARDS][192];
 static unsigned char *data[SHARDS];
 static struct sl_expert_shape shapes[LAYERS];
 static struct sl_expert_source sources[LAYERS];

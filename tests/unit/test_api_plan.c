@@ -95,6 +95,7 @@ static void test_plan__dense_model__no_slots(void **state)
     assert_int_equal(p.n_slots, 0);
     assert_int_equal(p.hits_bytes, 0);
     assert_int_equal(p.slot_bytes, 0);
+    assert_int_equal(p.slot_least_bytes, 0);
     assert_int_equal(p.streams, 0);
 }
 

@@ -64,8 +64,8 @@ static void test_open__what_was_written__the_same_model(void **state)
     assert_int_equal(sl_gguf_n_keys(g), sl_gguf_n_keys(cc.meta) - 2);
     assert_string_equal(sl_gguf_key_show(g, 1, shown, sizeof shown), "255");
     assert_int_equal(sl_gguf_key_kind(g, 1), SL_GGUF_U8);
-    assert_str(sl_container_recipe(c), "experts=Q4_K rest=as they are");
-    assert_true(sl_container_source(c) == cc.plan.source);
+    assert_str(sl_gguf_recipe(sl_container_model(c)), "experts=Q4_K rest=as they are");
+    assert_true(sl_gguf_source(sl_container_model(c)) == cc.plan.source);
     assert_int_equal(sl_container_verify(c, &budget, NULL, NULL, &error), SLUICE_OK);
     sl_container_close(c);
     case_clean();
@@ -108,16 +108,26 @@ static void test_take_model__container_closed__the_model_lives(void **state)
     case_clean();
 }
 
+static bool probe(void)
+{
+    bool container;
+    assert_int_equal(sl_container_probe(cc.path, &budget, &error, &container), SLUICE_OK);
+    return container;
+}
+
 static void test_probe__container_or_not__told_apart(void **state)
 {
+    bool container = true;
     (void)state;
-    assert_false(sl_container_probe(cc.path, &budget));
+    assert_int_equal(sl_container_probe(cc.path, &budget, &error, &container), SLUICE_E_NOT_FOUND);
+    assert_false(container);
     case_put(cc.path, "SLUIC", 5);
-    assert_false(sl_container_probe(cc.path, &budget));
+    assert_false(probe());
     assert_true(gb_write(&cc.gguf, cc.path));
-    assert_false(sl_container_probe(cc.path, &budget));
+    assert_false(probe());
+    unlink(cc.path);
     case_write_ok();
-    assert_true(sl_container_probe(cc.path, &budget));
+    assert_true(probe());
     case_clean();
 }
 
@@ -137,17 +147,17 @@ static void test_records__each__aligned_and_with_the_sum_of_its_bytes(void **sta
         assert_int_equal(r->offset % SL_CN_ALIGN, 0);
         assert_int_equal(r->bytes % SL_CN_ALIGN, 0);
         assert_true(r->sum == sl_xxh3(all.p + r->offset, r->bytes));
-        assert_ptr_equal(sl_container_find(c, 0, r->offset), r);
-        assert_ptr_equal(sl_container_find(c, 0, r->offset + r->bytes - 1), r);
+        assert_ptr_equal(sl_gguf_record(sl_container_model(c), 0, r->offset), r);
+        assert_ptr_equal(sl_gguf_record(sl_container_model(c), 0, r->offset + r->bytes - 1), r);
         if (r->layer >= 0) {
             assert_int_equal(r->layer, experts / CASE_EXPERTS);
             assert_int_equal(r->expert, experts++ % CASE_EXPERTS);
         }
     }
     assert_int_equal(experts, CASE_LAYERS * CASE_EXPERTS);
-    assert_null(sl_container_find(c, 0, SL_CN_HEADER_BYTES - 1));
-    assert_null(sl_container_find(c, 0, all.n - 1));
-    assert_null(sl_container_find(c, 1, SL_CN_HEADER_BYTES));
+    assert_null(sl_gguf_record(sl_container_model(c), 0, SL_CN_HEADER_BYTES - 1));
+    assert_null(sl_gguf_record(sl_container_model(c), 0, all.n - 1));
+    assert_null(sl_gguf_record(sl_container_model(c), 1, SL_CN_HEADER_BYTES));
     sl_container_close(c);
     free(all.p);
     case_clean();
@@ -161,7 +171,8 @@ static void test_records__parts_of_an_expert__side_by_side_in_one(void **state)
     struct sl_gguf *g = sl_container_model(c);
     for (uint32_t i = 3; i < cc.plan.n_tensors; i++) {
         const struct sl_gguf_tensor *t = sl_gguf_tensor(g, i);
-        const struct sl_container_record *r = sl_container_find(c, t->shard, t->offset);
+        const struct sl_container_record *r =
+            sl_gguf_record(sl_container_model(c), t->shard, t->offset);
 
         assert_non_null(r);
         assert_int_equal(r->layer, cc.tensors[i].layer);
@@ -229,7 +240,26 @@ static void test_parts__one_missing__named(void **state)
     assert_int_equal(sl_container_open(first, &budget, &error, &c), SLUICE_E_NOT_FOUND);
     assert_null(c);
     assert_mentions("m-00002-of-0000");
+    assert_mentions("part 2 of ");
+    assert_mentions("keep the names that they were written with");
     case_clean();
+}
+
+/* A GGUF that says 7 where it is yes or no is damaged, and a container of it would be as well. */
+static void test_write__truth_value_of_seven__refused(void **state)
+{
+    (void)state;
+    struct gguf_build odd;
+    gb_begin(&odd, 3);
+    gb_kv_bool(&odd, "k.bool", true);
+    odd.p[odd.n - 1] = 7;
+    struct sl_gguf *meta = open_built(&odd);
+    cc.plan.meta = meta;
+    assert_int_equal(case_write(), SLUICE_E_FORMAT);
+    assert_mentions("the model says 7 for 'k.bool'");
+    cc.plan.meta = cc.meta;
+    sl_gguf_close(meta);
+    gb_end(&odd);
 }
 
 static void test_parts__of_two_containers__refused(void **state)
@@ -500,6 +530,49 @@ static sluice_err with_index(const unsigned char *index, size_t n)
     return err;
 }
 
+static void test_records__range_of_a_tensor__widened_to_sheets_and_compared(void **state)
+{
+    (void)state;
+    case_write_ok();
+    struct sl_container *c = case_open(cc.path);
+    const struct sl_gguf *g = sl_container_model(c);
+    const struct sl_gguf_tensor *t = sl_gguf_find_tensor(g, "resident.1.weight");
+    struct case_bytes all = case_read(cc.path);
+    struct sl_range row = {t->offset + t->bytes - 68, 68}, whole = sl_gguf_widen(g, 0, row);
+    assert_true(sl_gguf_has_records(g));
+    assert_int_equal(whole.offset % SL_CN_ALIGN, 0);
+    assert_true(whole.offset <= row.offset && row.offset + 68 <= whole.offset + whole.bytes);
+    assert_true(whole.bytes <= 68 + 2 * SL_SHEET_BYTES);
+    assert_int_equal(sl_gguf_check(g, 0, whole, all.p + whole.offset, &error), SLUICE_OK);
+    for (uint64_t bit = 0; bit < 8 * whole.bytes; bit += 4099) {
+        all.p[whole.offset + bit / 8] ^= (unsigned char)(1u << bit % 8);
+        assert_int_equal(sl_gguf_check(g, 0, whole, all.p + whole.offset, &error),
+                         SLUICE_E_CORRUPT);
+        all.p[whole.offset + bit / 8] ^= (unsigned char)(1u << bit % 8);
+    }
+    struct sl_range header = {0, 64}, same = sl_gguf_widen(g, 0, header);
+    assert_int_equal(same.offset, 0);
+    assert_int_equal(same.bytes, 64);
+    free(all.p);
+    sl_container_close(c);
+    case_clean();
+}
+
+static void test_gguf_open__container__the_model_and_its_records(void **state)
+{
+    struct sl_gguf *g;
+    (void)state;
+    case_write_ok();
+    assert_int_equal(sl_gguf_open(cc.path, &budget, &error, &g), SLUICE_OK);
+    const struct sl_gguf_tensor *t = sl_gguf_find_tensor(g, "blk.1.ffn_up.1.weight");
+    const struct sl_container_record *r = sl_gguf_record(g, t->shard, t->offset);
+    assert_non_null(r);
+    assert_int_equal(r->layer, 1);
+    assert_int_equal(r->expert, 1);
+    sl_gguf_close(g);
+    case_clean();
+}
+
 static sluice_err with_layout(const struct sl_cn_layout *l)
 {
     struct gguf_build b = {0};
@@ -557,6 +630,7 @@ static void test_open__index_that_lies__refused(void **state)
     LIE(l.tensors[3].shard, 1, SLUICE_E_FORMAT);
     LIE(l.tensors[4].offset, x[1].offset, SLUICE_E_FORMAT);
     LIE(l.tensors[1].name.n, l.tensors[1].name.n - 7, SLUICE_OK);
+    LIE(l.tensors[3].name.n, l.tensors[3].name.n - 1, SLUICE_E_FORMAT); /* no expert's any more */
     LIE(l.tensors[1].name.n, 0, SLUICE_E_FORMAT);
     struct sl_str own = l.tensors[1].name;
     l.tensors[1].name = l.tensors[0].name;
@@ -631,12 +705,15 @@ int main(void)
         CASE_TEST(test_open__what_was_written__the_same_model),
         CASE_TEST(test_open__no_metadata_no_tensors__empty_model),
         CASE_TEST(test_take_model__container_closed__the_model_lives),
+        CASE_TEST(test_records__range_of_a_tensor__widened_to_sheets_and_compared),
+        CASE_TEST(test_gguf_open__container__the_model_and_its_records),
         CASE_TEST(test_probe__container_or_not__told_apart),
         CASE_TEST(test_records__each__aligned_and_with_the_sum_of_its_bytes),
         CASE_TEST(test_records__parts_of_an_expert__side_by_side_in_one),
         CASE_TEST(test_header__a_container__the_bytes_of_the_specification),
         CASE_TEST(test_parts__any_of_them_opened__the_same_model),
         CASE_TEST(test_parts__one_missing__named),
+        CASE_TEST(test_write__truth_value_of_seven__refused),
         CASE_TEST(test_parts__of_two_containers__refused),
         CASE_TEST(test_parts__too_small_for_a_tensor__refused_by_name),
         CASE_TEST(test_parts__every_size__reads_back),

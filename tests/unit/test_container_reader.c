@@ -13,12 +13,12 @@ static char expected[OUTPUT_MAX], found[OUTPUT_MAX];
 static size_t length; /* of expected */
 
 /* Runs the reader; its output is in found. Returns its exit code. */
-static int run_reader(const char *path)
+static int run_reader(const char *path, const char *options)
 {
     char command[1024];
 
-    snprintf(command, sizeof command, "'%s' '%s/tools/dev/read_container.py' '%s' --sums 2>&1",
-             SLUICE_PYTHON, SLUICE_SOURCE_DIR, path);
+    snprintf(command, sizeof command, "'%s' '%s/tools/dev/read_container.py' '%s' %s 2>&1",
+             SLUICE_PYTHON, SLUICE_SOURCE_DIR, path, options);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     size_t n = fread(found, 1, sizeof found - 1, p);
@@ -79,8 +79,8 @@ static void say_container(struct sl_container *c)
     length = 0;
     for (uint32_t i = 0; i < sl_gguf_n_files(g); i++) total += sl_file_bytes(sl_gguf_file(g, i));
     say("container %" PRIu32 " %" PRIu64 " %016" PRIx64 " ", sl_gguf_n_files(g), total,
-        sl_container_source(c));
-    say_recipe(sl_container_recipe(c));
+        sl_gguf_source(sl_container_model(c)));
+    say_recipe(sl_gguf_recipe(sl_container_model(c)));
     say_keys(g);
     for (uint64_t i = 0; i < sl_container_n_records(c); i++) {
         const struct sl_container_record *r = sl_container_record(c, i);
@@ -108,7 +108,7 @@ static void assert_both_agree(const char *path)
     struct sl_container *c = case_open(asked);
     say_container(c);
     sl_container_close(c);
-    int code = run_reader(asked);
+    int code = run_reader(asked, "--sums");
     if (code != 0) fail_msg("exit code %d: %s", code, found);
     assert_string_equal(found, expected);
 }
@@ -166,11 +166,60 @@ static void test_reader__damage_anywhere__refused(void **state)
         all.p[places[i]] ^= 4;
         case_put(cc.path, all.p, all.n);
         all.p[places[i]] ^= 4;
-        assert_int_equal(run_reader(cc.path), 1);
+        assert_int_equal(run_reader(cc.path, "--sums"), 1);
         assert_non_null(strstr(found, "read_container: "));
     }
     case_put(cc.path, all.p, all.n - SL_CN_ALIGN);
-    assert_int_equal(run_reader(cc.path), 1);
+    assert_int_equal(run_reader(cc.path, "--sums"), 1);
+    free(all.p);
+    case_clean();
+}
+
+/* A matrix unpacked by sl_sq_unpack, in the form of the reader's --weights. */
+static void say_weights(const struct sl_gguf_tensor *t, const unsigned char *bytes)
+{
+    const struct sl_sq_info *info = sl_sq_info(t->type);
+    uint64_t rows = t->dims[1], cols = t->dims[0], at = 0, band = 8 * t->row_bytes;
+    unsigned char *out = calloc(rows * (2 + 2 * cols) + 256, 1);
+    assert_non_null(out);
+    for (uint64_t r = 0; r < rows; r++) {
+        memcpy(out + at, bytes + r / 8 * band + 2 * (r % 8), 2);
+        at += 2;
+        for (uint64_t u = 0; u < cols / 32; u++) {
+            struct sl_sq_unit unit;
+            sl_sq_unpack(info, bytes + r / 8 * band + 16 + u * info->unit_bytes, &unit);
+            const struct sl_sq_row *row = &unit.row[r % 8];
+            for (uint32_t c = 0; c < 32; c++, at += 2) {
+                int16_t w = (int16_t)(row->m[c / 16] * row->v[c]);
+                memcpy(out + at, &w, 2);
+            }
+        }
+    }
+    say("weights %.*s %016" PRIx64 "\n", (int)t->name.n, t->name.p, sl_xxh3(out, at + 256));
+    free(out);
+}
+
+static void test_reader__own_weight_types__unpacked_to_the_same_integers(void **state)
+{
+    (void)state;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < cc.plan.n_tensors; i++)
+        if (cc.tensors[i].type == SL_SQ3_32 || cc.tensors[i].type == SL_TYPE_Q4_K)
+            cc.tensors[i].type = SL_SQ_FIRST + n++ % SL_SQ_TYPES;
+    assert_true(n >= SL_SQ_TYPES);
+    case_write_ok();
+    struct case_bytes all = case_read(cc.path);
+    struct sl_container *c = case_open(cc.path);
+    const struct sl_gguf *g = sl_container_model(c);
+    length = 0;
+    for (uint32_t i = 0; i < sl_gguf_n_tensors(g); i++) {
+        const struct sl_gguf_tensor *t = sl_gguf_tensor(g, i);
+        if (sl_sq_info(t->type) != NULL) say_weights(t, all.p + t->offset);
+    }
+    int code = run_reader(cc.path, "--weights");
+    if (code != 0) fail_msg("exit code %d: %s", code, found);
+    assert_string_equal(strstr(found, "weights "), expected);
+    sl_container_close(c);
     free(all.p);
     case_clean();
 }
@@ -178,6 +227,7 @@ static void test_reader__damage_anywhere__refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        CASE_TEST(test_reader__own_weight_types__unpacked_to_the_same_integers),
         CASE_TEST(test_reader__a_container__lists_what_ours_finds),
         CASE_TEST(test_reader__parts__any_of_them_lists_all),
         CASE_TEST(test_reader__nothing_in_it__lists_nothing),

@@ -127,6 +127,71 @@ static void test_stop__what_was_finished__is_kept(void **state)
     case_clean();
 }
 
+/* Bytes of all tensors before n, given to a writer that syncs seldom; then it is suspended. */
+static uint64_t suspend_after(uint32_t n)
+{
+    struct sl_container_writer *w;
+    uint32_t all = cc.plan.n_tensors;
+
+    cc.plan.sync_bytes = 0;
+    assert_int_equal(sl_container_write_open(cc.path, &cc.plan, &budget, &error, &w), SLUICE_OK);
+    cc.plan.n_tensors = n;
+    assert_int_equal(case_feed(w), SLUICE_OK);
+    cc.plan.n_tensors = all;
+    uint64_t bytes = sl_container_write_suspend(w);
+    assert_int_equal(sl_container_write_suspend(w), bytes);
+    sl_container_write_close(w);
+    return bytes;
+}
+
+static void test_suspend__records_without_an_entry__are_kept(void **state)
+{
+    struct sl_container_writer *w;
+    uint64_t last = 0;
+    (void)state;
+    struct case_bytes wanted = reference();
+    for (uint32_t n = 0; n <= cc.plan.n_tensors; n++) {
+        uint64_t bytes = suspend_after(n);
+        assert_true(bytes >= last);
+        last = bytes;
+        assert_int_equal(sl_container_write_open(cc.path, &cc.plan, &budget, &error, &w), 0);
+        assert_int_equal(sl_container_write_kept(w), bytes);
+        assert_true(sl_container_write_next(w) >= (n > 3 ? n - 3 : 0)); /* those of one expert */
+        sl_container_write_close(w);
+        assert_goes_on_to(&wanted);
+    }
+    assert_int_equal(last, wanted.n - 2 * SL_CN_ALIGN); /* all but header and index */
+    free(wanted.p);
+}
+
+static void test_suspend__a_write_failed__what_the_files_have_is_kept(void **state)
+{
+    struct sl_container_writer *w;
+    uint64_t n_failed = 0;
+    (void)state;
+    cc.plan.part_bytes = CASE_SMALL_PART;
+    struct case_bytes wanted = reference();
+    for (uint64_t n = 0; n < CHANGES_MAX; n++) {
+        struct sl_resume_limit limit = {n};
+        cc.plan.limit = &limit;
+        sluice_err err = sl_container_write_open(cc.path, &cc.plan, &budget, &error, &w);
+        cc.plan.limit = NULL;
+        if (err != SLUICE_OK) continue;
+        err = case_feed(w);
+        n_failed += err != SLUICE_OK;
+        limit.changes_left = CHANGES_MAX; /* the disk has room again */
+        uint64_t bytes = sl_container_write_suspend(w);
+        sl_container_write_close(w);
+        assert_int_equal(sl_container_write_open(cc.path, &cc.plan, &budget, &error, &w), 0);
+        assert_int_equal(sl_container_write_kept(w), bytes);
+        sl_container_write_close(w);
+        assert_goes_on_to(&wanted);
+        if (err == SLUICE_OK) break;
+    }
+    assert_true(n_failed > 10);
+    free(wanted.p);
+}
+
 /* A child writes, and is killed at some moment, which may be after its end. */
 static void kill_after(long ns)
 {
@@ -181,7 +246,7 @@ static void test_resume__journal_cut_at_every_length__the_same_bytes(void **stat
     struct case_bytes journal = case_read(case_part(0, 1, ".journal"));
     case_clean();
     assert_true(journal.n > 3 * SL_CN_JOURNAL_BYTES);
-    for (size_t n = 0; n<journal.n; n += n % 48> 44 || n % 48 < 3 ? 1 : 7) {
+    for (size_t n = 1; n<journal.n; n += n % 48> 44 || n % 48 < 3 ? 1 : 7) {
         assert_int_equal(write_until(20), SLUICE_E_IO);
         case_put(case_part(0, 1, ".journal"), journal.p, n);
         assert_goes_on_to(&wanted);
@@ -205,16 +270,111 @@ static void test_resume__any_bit_of_an_entry_flipped__the_same_bytes(void **stat
     free(wanted.p);
 }
 
-static void test_resume__partial_without_journal__begun_anew(void **state)
+/* It may be a container that was renamed, and even the source. */
+static void test_open__partial_without_journal__refused_but_for_restart(void **state)
 {
     (void)state;
-    struct case_bytes wanted = reference();
+    struct case_bytes wanted = reference(), left;
     case_put(case_part(0, 1, ".partial"), "something else, and longer than nothing", 39);
+    assert_int_equal(case_write(), SLUICE_E_STATE);
+    assert_mentions("no journal says what it is");
+    assert_false(case_exists(case_part(0, 1, ".journal")));
+    left = case_read(case_part(0, 1, ".partial"));
+    assert_int_equal(left.n, 39);
+    free(left.p);
+    cc.plan.restart = true;
     assert_goes_on_to(&wanted);
+    cc.plan.restart = false;
     assert_int_equal(write_until(20), SLUICE_E_IO);
     unlink(case_part(0, 1, ".partial"));
     assert_goes_on_to(&wanted);
     free(wanted.p);
+}
+
+/* The lock of a journal is had after another run has finished: what it made stays. */
+static void test_open__container_there__refused_and_left(void **state)
+{
+    (void)state;
+    case_put(cc.path, "mine", 4);
+    assert_int_equal(case_write(), SLUICE_E_STATE);
+    assert_mentions("exists already");
+    assert_false(case_exists(case_part(0, 1, ".journal")));
+    assert_false(case_exists(case_part(0, 1, ".partial")));
+    unlink(cc.path);
+}
+
+static void test_restart__other_run_writes__refused(void **state)
+{
+    struct sl_container_writer *first, *second;
+    (void)state;
+    assert_int_equal(sl_container_write_open(cc.path, &cc.plan, &budget, &error, &first),
+                     SLUICE_OK);
+    cc.plan.restart = true;
+    assert_int_equal(sl_container_write_open(cc.path, &cc.plan, &budget, &error, &second),
+                     SLUICE_E_IO);
+    assert_mentions("another process");
+    assert_true(case_exists(case_part(0, 1, ".partial")));
+    cc.plan.restart = false;
+    sl_container_write_discard(first);
+}
+
+/* Begun in parts, some of them written, and then wanted as one file. */
+static void test_restart__other_division__no_part_of_it_is_left(void **state)
+{
+    (void)state;
+    struct case_bytes wanted = reference();
+    cc.plan.part_bytes = CASE_SMALL_PART;
+    assert_int_equal(write_until(40), SLUICE_E_IO);
+    uint32_t n = 2;
+    while (!case_exists(case_part(0, n, ".partial"))) n++;
+    assert_true(case_exists(case_part(1, n, ".partial")));
+    cc.plan.part_bytes = 0;
+    assert_int_equal(case_write(), SLUICE_E_CHANGED);
+    cc.plan.restart = true;
+    assert_goes_on_to(&wanted); /* which looks for what is left */
+    cc.plan.restart = false;
+    for (uint32_t i = 0; i < n; i++) assert_false(case_exists(case_part(i, n, ".partial")));
+    free(wanted.p);
+}
+
+/* Nothing of what was thrown away comes back, wherever the restart is stopped. */
+static void test_restart__stopped_anywhere__goes_on_to_the_new_bytes(void **state)
+{
+    bool done = false;
+    (void)state;
+    struct case_bytes wanted = reference();
+    for (uint64_t n = 0; !done; n++) {
+        cc.plan.source++;
+        assert_int_equal(write_until(20), SLUICE_E_IO);
+        cc.plan.source--;
+        cc.plan.restart = true;
+        done = write_until(n) == SLUICE_OK;
+        cc.plan.restart = n == 0; /* the journal was not yet touched */
+        if (!done) assert_goes_on_to(&wanted);
+        cc.plan.restart = false;
+        assert_true(n < CHANGES_MAX);
+    }
+    case_clean();
+    free(wanted.p);
+}
+
+/* Whoever removes files that are written, or puts others there, gets no container of a success. */
+static void test_commit__files_removed_meanwhile__an_error(void **state)
+{
+    static const char *const suffixes[] = {".partial", ".journal"};
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++) {
+        struct sl_container_writer *w;
+
+        assert_int_equal(sl_container_write_open(cc.path, &cc.plan, &budget, &error, &w),
+                         SLUICE_OK);
+        assert_int_equal(case_feed(w), SLUICE_OK);
+        unlink(case_part(0, 1, suffixes[i]));
+        assert_int_equal(sl_container_write_commit(w, &error), SLUICE_E_CHANGED);
+        assert_mentions(suffixes[i]);
+        assert_false(case_exists(cc.path));
+        sl_container_write_discard(w);
+    }
 }
 
 /* All but the names was done, and somebody put another file where the container should be. */
@@ -274,6 +434,39 @@ static void test_journal__of_something_else__refused(void **state)
     free(wanted.p);
 }
 
+static void test_journal__without_an_entry__begun_anew_by_other_settings(void **state)
+{
+    struct sl_container_measure m;
+    (void)state;
+    cc.plan.sync_bytes = 0;
+    struct case_bytes wanted = reference();
+    assert_int_equal(write_until(4), SLUICE_E_IO);
+    struct case_bytes journal = case_read(case_part(0, 1, ".journal"));
+    assert_int_equal(journal.n, SL_CN_JOURNAL_BYTES);
+    free(journal.p);
+    assert_int_equal(sl_container_measure(cc.path, &cc.plan, &budget, &error, &m), SLUICE_OK);
+    assert_true(m.begun && !m.goes_on);
+    cc.plan.source++; /* its own file differs by it */
+    case_write_ok();
+    case_clean();
+    cc.plan.source--;
+    assert_goes_on_to(&wanted);
+    free(wanted.p);
+}
+
+static void test_measure__finished_records__whose_they_are(void **state)
+{
+    struct sl_container_measure m;
+    (void)state;
+    assert_int_equal(write_until(20), SLUICE_E_IO);
+    assert_int_equal(sl_container_measure(cc.path, &cc.plan, &budget, &error, &m), SLUICE_OK);
+    assert_true(m.begun && m.goes_on);
+    cc.plan.source++;
+    assert_int_equal(sl_container_measure(cc.path, &cc.plan, &budget, &error, &m), SLUICE_OK);
+    assert_true(m.begun && !m.goes_on);
+    case_clean();
+}
+
 static void test_journal__damaged_or_foreign__refused(void **state)
 {
     char text[200];
@@ -321,8 +514,9 @@ static void test_discard__half_way__nothing_is_left(void **state)
 static void test_commit__an_older_container_there__stays_until_the_end(void **state)
 {
     (void)state;
-    case_put(cc.path, "older", 5);
     assert_int_equal(write_until(20), SLUICE_E_IO);
+    case_put(cc.path, "older", 5);
+    assert_int_equal(write_until(5), SLUICE_E_IO);
     struct case_bytes old = case_read(cc.path);
     assert_int_equal(old.n, 5);
     free(old.p);
@@ -359,6 +553,16 @@ static void test_open__sizes_that_overflow__refused(void **state)
     cc.tensors[0].name = cc.tensors[1].name;
     assert_int_equal(case_write(), SLUICE_E_ARG);
     assert_mentions("the same name");
+}
+
+static void test_open__tensor_of_another_expert__refused(void **state)
+{
+    (void)state;
+    cc.tensors[3].expert = 1;
+    assert_int_equal(case_write(), SLUICE_E_ARG);
+    assert_mentions("blk.0.ffn_gate.0.weight");
+    cc.tensors[3].layer = cc.tensors[3].expert = -1;
+    assert_int_equal(case_write(), SLUICE_E_ARG);
 }
 
 /* A limit on the size of files fails writes as a full disk does. */
@@ -427,19 +631,29 @@ int main(void)
         CASE_TEST(test_stop__seldom_synced__goes_on_to_the_same_bytes),
         CASE_TEST(test_stop__again_and_again__goes_on_to_the_same_bytes),
         CASE_TEST(test_stop__what_was_finished__is_kept),
+        CASE_TEST(test_suspend__records_without_an_entry__are_kept),
+        CASE_TEST(test_suspend__a_write_failed__what_the_files_have_is_kept),
         CASE_TEST(test_kill__twenty_moments__goes_on_to_the_same_bytes),
         CASE_TEST(test_resume__a_finished_record_damaged__written_again),
         CASE_TEST(test_resume__journal_cut_at_every_length__the_same_bytes),
         CASE_TEST(test_resume__any_bit_of_an_entry_flipped__the_same_bytes),
-        CASE_TEST(test_resume__partial_without_journal__begun_anew),
+        CASE_TEST(test_open__partial_without_journal__refused_but_for_restart),
+        CASE_TEST(test_open__container_there__refused_and_left),
+        CASE_TEST(test_restart__other_run_writes__refused),
+        CASE_TEST(test_restart__other_division__no_part_of_it_is_left),
+        CASE_TEST(test_restart__stopped_anywhere__goes_on_to_the_new_bytes),
+        CASE_TEST(test_commit__files_removed_meanwhile__an_error),
         CASE_TEST(test_resume__another_file_has_the_name__not_taken_for_ours),
         CASE_TEST(test_journal__of_something_else__refused),
+        CASE_TEST(test_journal__without_an_entry__begun_anew_by_other_settings),
+        CASE_TEST(test_measure__finished_records__whose_they_are),
         CASE_TEST(test_journal__damaged_or_foreign__refused),
         CASE_TEST(test_open__somebody_is_writing__refused),
         CASE_TEST(test_discard__half_way__nothing_is_left),
         CASE_TEST(test_commit__an_older_container_there__stays_until_the_end),
         CASE_TEST(test_open__more_than_the_disk_holds__refused_before_anything),
         CASE_TEST(test_open__sizes_that_overflow__refused),
+        CASE_TEST(test_open__tensor_of_another_expert__refused),
         CASE_TEST(test_write__disk_full__no_final_name_and_goes_on_later),
         CASE_TEST(test_write__a_large_tensor__memory_does_not_grow_with_it),
         CASE_TEST(test_write__any_allocation_fails__an_error_and_goes_on),

@@ -366,9 +366,17 @@ static void test_flags__this_machine__agrees_with_the_compiler_runtime(void **st
 #if defined(__x86_64__)
     bool want = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     assert_int_equal((flags & SL_CPU_AVX2) != 0, want);
+    bool wide = want && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+    assert_int_equal((flags & SL_CPU_AVX512) != 0, wide);
     assert_int_equal(flags & SL_CPU_NEON, 0);
 #elif defined(__aarch64__)
-    assert_int_equal(flags, SL_CPU_NEON);
+    uint32_t sets = SL_CPU_NEON | SL_CPU_DOTPROD | SL_CPU_I8MM;
+    assert_int_equal(flags & SL_CPU_NEON, SL_CPU_NEON);
+    assert_int_equal(flags & ~sets, 0);
+    bool complete = (flags & SL_CPU_I8MM) == 0 || flags == sets; /* no core has the last alone */
+    assert_true(complete);
 #endif
 }
 

@@ -603,7 +603,7 @@ static void test_map__golden_file__bytes_of_the_file(void **state)
     sluice_error e;
     struct sl_gguf *g;
     struct sl_expert_shape shape = {.top_k = 2, .n_parts = 3};
-    struct sl_expert_source source = {{NULL, NULL, NULL}, {NULL, NULL, NULL}};
+    struct sl_expert_source source = {.tensor = {NULL}};
     assert_int_equal(sl_gguf_open(MODEL, &budget, &e, &g), SLUICE_OK);
     for (uint32_t p = 0; p < 3; p++) {
         char full[64];

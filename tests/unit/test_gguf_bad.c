@@ -400,6 +400,8 @@ static void test_tensor__type_not_supported__names_type_tensor_and_remedy(void *
     refuse_tensor(1000000, 0, (uint64_t[]){256}, 1, SLUICE_E_UNSUPPORTED, "unknown (1000000)");
     refuse_tensor(UINT32_MAX, 0, (uint64_t[]){256}, 1, SLUICE_E_UNSUPPORTED,
                   "unknown (4294967295)");
+    refuse_tensor(258, 0, (const uint64_t[]){256, 8}, 2, SLUICE_E_UNSUPPORTED,
+                  "tensor 'the.tensor' has the type SQ3_32 (258), which is for containers");
 }
 
 static void test_tensor__outside_the_file__says_both_sizes(void **state)

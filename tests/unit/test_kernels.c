@@ -22,7 +22,7 @@
 #include "tests/support/kernel_data.h"
 
 static const struct sl_kernels *scalar;
-static const struct sl_kernels *variants[2]; /* what this machine has besides */
+static const struct sl_kernels *variants[4]; /* what this machine has besides */
 static unsigned n_variants;
 
 struct shape {
@@ -32,20 +32,21 @@ struct shape {
 };
 
 #define TOKENS_MAX 17
+#define MANY_TOKENS 70 /* more than any variant takes at once */
 
 /* One product by the definition and by every variant. Between the rows of y there is a gap that
  * must stay as it was. */
 static void check_matmul(uint32_t type, struct shape s)
 {
     struct weights w = make_weights(type, s.rows, s.cols, s.shift, s.fill);
-    struct sl_k_act x[TOKENS_MAX];
+    struct sl_k_act x[MANY_TOKENS];
     for (uint32_t t = 0; t < s.tokens; t++) x[t] = make_act(sl_k_act_kind(type), s.cols, s.x_fill);
     uint64_t stride = s.rows + 3;
     size_t n = (size_t)(s.tokens - 1) * stride + s.rows;
     float *want = must_alloc(n * sizeof *want), *got = must_alloc(n * sizeof *got);
     for (size_t i = 0; i < n; i++) want[i] = 7.0f;
     struct sl_k_matmul m = {w.data, w.row_bytes, s.rows, s.cols, x, s.tokens, want, stride};
-    scalar->matmul[type](&m);
+    scalar->matmul[SL_TYPE_SLOT(type)](&m);
     for (unsigned v = 0; v < n_variants; v++) {
         char what[128];
         snprintf(what, sizeof what, "%s %s rows %u cols %u tokens %u shift %u fill %d x %d",
@@ -53,7 +54,7 @@ static void check_matmul(uint32_t type, struct shape s)
                  (int)s.fill, (int)s.x_fill);
         for (size_t i = 0; i < n; i++) got[i] = 7.0f;
         m.y = got;
-        variants[v]->matmul[type](&m);
+        variants[v]->matmul[SL_TYPE_SLOT(type)](&m);
         check_same(want, got, n, what);
     }
     free(want);
@@ -73,6 +74,7 @@ static void test_matmul__rows_and_tokens__bits_of_scalar(void **state)
                 check_matmul(types[i], (struct shape){rows, cols, tokens, rows, SANE, X_RANDOM});
         for (uint32_t tokens = 6; tokens <= TOKENS_MAX; tokens++)
             check_matmul(types[i], (struct shape){9, cols, tokens, 1, SANE, X_RANDOM});
+        check_matmul(types[i], (struct shape){18, cols, MANY_TOKENS, 1, SANE, X_RANDOM});
     }
 }
 
@@ -142,10 +144,10 @@ static void test_matmul__scalar__is_the_product_of_the_decoded_weights(void **st
         struct sl_k_act x = make_act(sl_k_act_kind(types[i]), cols, X_RANDOM);
         float y[7], decoded[768];
         struct sl_k_matmul m = {w.data, w.row_bytes, rows, cols, &x, 1, y, rows};
-        scalar->matmul[types[i]](&m);
+        scalar->matmul[SL_TYPE_SLOT(types[i])](&m);
         for (uint32_t r = 0; r < rows; r++) {
             double sum = 0, magnitude = 0;
-            info->decode(w.data + r * w.row_bytes, decoded, cols);
+            sl_type_decode_rows(types[i], w.data, cols, r, 1, decoded);
             for (uint32_t c = 0; c < cols; c++) {
                 double v = x.f != NULL ? (double)x.f[c] : (double)x.d[c / block] * x.q[c];
                 if (x.second.d != NULL) v += (double)x.second.d[c / block] * x.second.q[c];
@@ -640,14 +642,14 @@ static void check_head(int type, uint32_t dim, uint32_t n)
     float *acc = random_floats(dim), *want_acc = must_alloc(dim * sizeof *acc),
           *got_acc = must_alloc(dim * sizeof *acc);
     snprintf(what, sizeof what, "attention type %d head %u positions %u", type, dim, n);
-    scalar->attn_scores[type](&h.query, &h.kv, 0.125f, want);
+    scalar->attn_scores[type](&h.query, 1, &h.kv, 0.125f, want);
     memcpy(want_acc, acc, dim * sizeof *acc);
-    scalar->attn_values[type](h.p, &h.kv, want_acc);
+    scalar->attn_values[type](h.p, 1, &h.kv, want_acc);
     for (unsigned v = 0; v < n_variants; v++) {
-        variants[v]->attn_scores[type](&h.query, &h.kv, 0.125f, got);
+        variants[v]->attn_scores[type](&h.query, 1, &h.kv, 0.125f, got);
         check_same(want, got, n, what);
         memcpy(got_acc, acc, dim * sizeof *acc);
-        variants[v]->attn_values[type](h.p, &h.kv, got_acc);
+        variants[v]->attn_values[type](h.p, 1, &h.kv, got_acc);
         check_same(want_acc, got_acc, dim, what);
     }
     free(want);
@@ -668,6 +670,54 @@ static void test_attention__head_sizes_and_positions__bits_of_scalar(void **stat
         }
 }
 
+/* Heads that share keys and values get what each gets alone. */
+static void check_heads(int type, uint32_t dim, uint32_t n, uint32_t heads)
+{
+    struct head h[9];
+    struct sl_k_query queries[9];
+    size_t n_scores = (size_t)heads * n, n_acc = (size_t)heads * dim;
+    float *want = must_alloc(n_scores * sizeof *want), *got = must_alloc(n_scores * sizeof *got);
+    float *acc = random_floats(n_acc), *want_acc = must_alloc(n_acc * sizeof *acc),
+          *got_acc = must_alloc(n_acc * sizeof *acc), *p = random_floats(n_scores);
+    memcpy(want_acc, acc, n_acc * sizeof *acc);
+    for (uint32_t i = 0; i < heads; i++) {
+        h[i] = make_head(type, dim, n);
+        queries[i] = h[i].query;
+        scalar->attn_scores[type](&queries[i], 1, &h[0].kv, 0.5f, want + (size_t)i * n);
+        scalar->attn_values[type](p + (size_t)i * n, 1, &h[0].kv, want_acc + (size_t)i * dim);
+    }
+    for (unsigned v = 0; v <= n_variants; v++) {
+        const struct sl_kernels *k = v < n_variants ? variants[v] : scalar;
+        char what[80];
+        snprintf(what, sizeof what, "%s type %d head %u positions %u heads %u", k->isa, type, dim,
+                 n, heads);
+        k->attn_scores[type](queries, heads, &h[0].kv, 0.5f, got);
+        check_same(want, got, n_scores, what);
+        memcpy(got_acc, acc, n_acc * sizeof *acc);
+        k->attn_values[type](p, heads, &h[0].kv, got_acc);
+        check_same(want_acc, got_acc, n_acc, what);
+    }
+    for (uint32_t i = 0; i < heads; i++) free_head(h[i]);
+    free(want);
+    free(got);
+    free(acc);
+    free(want_acc);
+    free(got_acc);
+    free(p);
+}
+
+static void test_attention__heads_that_share_keys__bits_of_each_alone(void **state)
+{
+    (void)state;
+    static const uint32_t dims[] = {8, 20, 64, 80, 128, 256};
+    static const uint32_t positions[] = {1, 15, 16, 17, 64};
+    for (int type = 0; type < SL_KV_TYPES; type++)
+        for (size_t d = 0; d < SL_ARRAY_LEN(dims); d++)
+            for (size_t n = 0; n < SL_ARRAY_LEN(positions); n++)
+                for (uint32_t heads = 2; heads <= 9; heads++)
+                    check_heads(type, dims[d], positions[n], heads);
+}
+
 /* int8 keys and values cost at most a few thousandths here; f32 and f16 only their rounding. */
 static void test_attention__scalar__close_to_double(void **state)
 {
@@ -677,8 +727,8 @@ static void test_attention__scalar__close_to_double(void **state)
         uint32_t dim = 80, n = 33;
         struct head h = make_head(type, dim, n);
         float scores[33], acc[80] = {0};
-        scalar->attn_scores[type](&h.query, &h.kv, 0.1f, scores);
-        scalar->attn_values[type](h.p, &h.kv, acc);
+        scalar->attn_scores[type](&h.query, 1, &h.kv, 0.1f, scores);
+        scalar->attn_values[type](h.p, 1, &h.kv, acc);
         for (uint32_t j = 0; j < n; j++) {
             double sum = 0, magnitude = 0;
             for (uint32_t i = 0; i < dim; i++) {
@@ -712,10 +762,13 @@ static void test_attention__extreme_codes__bits_of_scalar(void **state)
             struct head h = make_head(SL_KV_Q8, 256, 9);
             memset(h.cache.data, keys[k], 256 * 9);
             for (uint32_t i = 0; i < 256; i++) h.q[i] = queries[q];
-            float want[9], got[9];
-            scalar->attn_scores[SL_KV_Q8](&h.query, &h.kv, 1.0f, want);
+            const struct sl_k_query heads[4] = {h.query, h.query, h.query, h.query};
+            float want[4 * 9], got[4 * 9];
+            scalar->attn_scores[SL_KV_Q8](heads, 4, &h.kv, 1.0f, want);
             for (unsigned v = 0; v < n_variants; v++) {
-                variants[v]->attn_scores[SL_KV_Q8](&h.query, &h.kv, 1.0f, got);
+                variants[v]->attn_scores[SL_KV_Q8](heads, 4, &h.kv, 1.0f, got);
+                check_same(want, got, 4 * 9, "extreme codes");
+                variants[v]->attn_scores[SL_KV_Q8](heads, 1, &h.kv, 1.0f, got);
                 check_same(want, got, 9, "extreme codes");
             }
             free_head(h);
@@ -733,11 +786,11 @@ static void test_select__scalar_and_auto__complete_tables(void **state)
     assert_string_equal(scalar->isa, "scalar");
     assert_string_equal(best->isa, n_variants > 0 ? variants[n_variants - 1]->isa : "scalar");
     for (size_t i = 0; i < SL_ARRAY_LEN(types); i++) {
-        assert_non_null(scalar->matmul[types[i]]);
-        assert_non_null(best->matmul[types[i]]);
+        assert_non_null(scalar->matmul[SL_TYPE_SLOT(types[i])]);
+        assert_non_null(best->matmul[SL_TYPE_SLOT(types[i])]);
     }
-    for (uint32_t t = 0; t < SL_TYPE_COUNT; t++)
-        assert_int_equal(scalar->matmul[t] != NULL, sl_type_info(t) != NULL);
+    for (uint32_t slot = 0; slot < SL_TYPE_SLOTS; slot++)
+        assert_int_equal(scalar->matmul[slot] != NULL, sl_type_info(sl_type_of_slot(slot)) != NULL);
 }
 
 static void test_select__missing_instruction_set__unsupported_with_a_sentence(void **state)
@@ -759,7 +812,8 @@ static void test_act_kind__types__by_block_size(void **state)
 
 static int find_variants(void **state)
 {
-    static const enum sl_isa list[] = {SL_ISA_AVX2, SL_ISA_NEON};
+    static const enum sl_isa list[] = {SL_ISA_AVX2, SL_ISA_AVX512, SL_ISA_NEON, SL_ISA_DOTPROD,
+                                       SL_ISA_I8MM};
     (void)state;
     sluice_error e;
     if (sl_kernels_select(SL_ISA_SCALAR, &e, &scalar) != SLUICE_OK) return -1;
@@ -793,6 +847,7 @@ int main(void)
         cmocka_unit_test(test_store_kv__q8__error_is_half_a_code),
         cmocka_unit_test(test_quantize_query__every_length__bits_of_scalar),
         cmocka_unit_test(test_attention__head_sizes_and_positions__bits_of_scalar),
+        cmocka_unit_test(test_attention__heads_that_share_keys__bits_of_each_alone),
         cmocka_unit_test(test_attention__scalar__close_to_double),
         cmocka_unit_test(test_attention__extreme_codes__bits_of_scalar),
         cmocka_unit_test(test_select__scalar_and_auto__complete_tables),

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -94,6 +96,40 @@ static void test_open__open_already__refused(void **state)
     sl_resume_file_close(open_file(NULL));
 }
 
+/* Another process removes the file and lets its lock go, as packing does with a journal at the end:
+ * whoever waited for it must not go on with a file that nobody finds. */
+static void test_open__removed_while_it_waits__opens_the_one_with_the_name(void **state)
+{
+    const struct timespec pause = {0, 200000000L};
+    char go;
+    int ready[2], status = 1;
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct sl_resume_file *f;
+        if (sl_resume_file_open(path, NULL, &budget, &error, &f) != SLUICE_OK) _exit(2);
+        if (write(ready[1], "x", 1) != 1) _exit(3);
+        nanosleep(&pause, NULL);
+        _exit(unlink(path)); /* the lock goes with it */
+    }
+    assert_int_equal(read(ready[0], &go, 1), 1);
+    struct sl_resume_file *f = open_file(NULL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_true(sl_resume_exists(path));
+    assert_int_equal(sl_resume_file_check_name(f, path, &error), SLUICE_OK);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(sl_resume_file_check_name(f, path, &error), SLUICE_E_CHANGED);
+    sl_resume_file_close(open_file(NULL)); /* another file of that name */
+    assert_int_equal(sl_resume_file_check_name(f, path, &error), SLUICE_E_CHANGED);
+    assert_non_null(strstr(error.text, "removed or replaced"));
+    sl_resume_file_close(f);
+    close(ready[0]);
+    close(ready[1]);
+}
+
 static void test_open__no_file_to_write__refused(void **state)
 {
     struct sl_resume_file *f;
@@ -166,6 +202,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(test_open__again__what_was_written_is_there),
         TEST(test_open__open_already__refused),
+        TEST(test_open__removed_while_it_waits__opens_the_one_with_the_name),
         TEST(test_open__no_file_to_write__refused),
         TEST(test_limit__used_up__every_change_fails_and_none_happens),
         TEST(test_names__renamed_and_removed__as_said),

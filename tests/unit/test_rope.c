@@ -141,7 +141,7 @@ static void test_rope__partial_rotation__tail_bit_equal(void **state)
     (void)state;
     const struct sl_kernels *k;
     sluice_error e;
-    for (int isa = SL_ISA_SCALAR; isa <= SL_ISA_NEON; isa++) {
+    for (int isa = SL_ISA_SCALAR; isa <= SL_ISA_I8MM; isa++) {
         if (sl_kernels_select((enum sl_isa)isa, &e, &k) != SLUICE_OK) continue;
         float x[80], before[80], cs[32];
         for (int i = 0; i < 80; i++) before[i] = x[i] = (float)i * 0.37f - 11.0f;

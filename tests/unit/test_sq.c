@@ -18,12 +18,16 @@
 #include "formats/sq.h"
 
 #define COLS_MAX 1024
-#define BAND_MAX (16 + COLS_MAX / 32 * 144)
+#define UNIT_MAX 200
+#define BAND_MAX (16 + COLS_MAX / 32 * UNIT_MAX)
 
 /* What the types are: bits, columns of a group, bytes of a unit, first offset, step, levels. */
 static const uint8_t by2[] = {0, 26, 43, 63};
 static const uint8_t by3[] = {0, 14, 24, 32, 38, 45, 52, 63};
 static const uint8_t by4[] = {0, 8, 13, 17, 21, 25, 28, 31, 34, 37, 40, 43, 47, 51, 56, 63};
+static const uint8_t by5[] = {0,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+                              32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 63};
+static uint8_t by6[64]; /* 0 to 63, see main */
 static const struct {
     uint32_t type, bits, group, unit, base, step;
     const char *name;
@@ -32,6 +36,7 @@ static const struct {
     {256, 2, 32, 72, 26, 3, "SQ2_32", by2},  {257, 2, 16, 80, 26, 3, "SQ2_16", by2},
     {258, 3, 32, 104, 32, 2, "SQ3_32", by3}, {259, 3, 16, 112, 32, 2, "SQ3_16", by3},
     {260, 4, 32, 136, 31, 2, "SQ4_32", by4}, {261, 4, 16, 144, 31, 2, "SQ4_16", by4},
+    {262, 5, 32, 168, 25, 2, "SQ5_32", by5}, {263, 6, 32, 200, 29, 2, "SQ6_32", by6},
 };
 
 static uint32_t seed = 1;
@@ -81,7 +86,7 @@ static void test_info__every_type__is_as_specified(void **state)
         assert_memory_equal(info->levels, facts[i].levels, 1u << info->bits);
     }
     assert_null(sl_sq_info(255));
-    assert_null(sl_sq_info(262));
+    assert_null(sl_sq_info(264));
     assert_null(sl_sq_info(0));
     assert_null(sl_sq_info(UINT32_MAX));
 }
@@ -130,6 +135,9 @@ static uint32_t code_by_text(uint32_t bits, const uint8_t *unit, uint32_t row, u
         if (bits == 3) {
             plane = place3[quad][b][0];
             bit = place3[quad][b][1];
+        } else if (bits > 4) {
+            plane = b < 4 ? quad / 2 : bits == 5 ? 4 : 4 + quad / 4;
+            bit = b < 4 ? quad % 2 * 4 + b : bits == 5 ? quad : quad % 4 * 2 + b - 4;
         }
         code |= (uint32_t)(unit[32 * plane + 4 * row + col % 4] >> bit & 1) << b;
     }
@@ -140,7 +148,7 @@ static void test_unpack__any_bytes__levels_less_offsets(void **state)
 {
     (void)state;
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
-        uint8_t unit[144];
+        uint8_t unit[UNIT_MAX];
         struct sl_sq_unit out;
         for (uint32_t i = 0; i < facts[t].unit; i++) unit[i] = (uint8_t)next();
         sl_sq_unpack(sl_sq_info(facts[t].type), unit, &out);
@@ -162,7 +170,7 @@ static void test_put_code__all_places__come_back_and_touch_nothing_else(void **s
     (void)state;
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         const struct sl_sq_info *info = sl_sq_info(facts[t].type);
-        uint8_t unit[144] = {0}, codes[8][32];
+        uint8_t unit[UNIT_MAX] = {0}, codes[8][32];
         for (uint32_t i = 0; i < 256; i++) {
             codes[i / 32][i % 32] = (uint8_t)(next() >> 5 & ((1u << info->bits) - 1));
             sl_sq_put_code(info, unit, i / 32, i % 32, codes[i / 32][i % 32]);
@@ -178,7 +186,7 @@ static void test_decode__a_band__products_of_its_integers(void **state)
     (void)state;
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         const struct sl_sq_info *info = sl_sq_info(facts[t].type);
-        uint8_t band[16 + 2 * 144 + 1], *odd = band + 1;
+        uint8_t band[16 + 2 * UNIT_MAX + 1], *odd = band + 1;
         float y[64];
         for (uint32_t i = 0; i < sizeof band; i++) band[i] = (uint8_t)next();
         for (uint32_t r = 0; r < 8; r++) odd[2 * r + 1] = (uint8_t)(0x3c + r); /* finite scales */
@@ -218,14 +226,16 @@ static double exhaustive(uint32_t t, const float *x, uint32_t n, double d)
     return least;
 }
 
+/* A row is stretched once its codes are chosen: with 2 bits by a tenth, which costs a tenth. */
 static void test_encode__groups__hardly_worse_than_exhaustive_search(void **state)
 {
     (void)state;
+    static const double most[] = {[2] = 1.12, [3] = 1.03, [4] = 1.02, [5] = 1.02, [6] = 1.02};
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         double found = 0.0, least = 0.0;
         for (int run = 0; run < 12; run++) {
             float x[8 * 64];
-            uint8_t band[16 + 2 * 144];
+            uint8_t band[16 + 2 * UNIT_MAX];
             fill_normal(x, 512);
             const struct sl_sq_source src = {x, 64, 8, 64, NULL};
             found += encode(facts[t].type, &src, band).plain;
@@ -236,14 +246,15 @@ static void test_encode__groups__hardly_worse_than_exhaustive_search(void **stat
             }
         }
         assert_true(found >= least * (1 - 1e-9));
-        assert_true(found <= least * 1.02);
+        assert_true(found <= least * most[facts[t].bits]);
     }
 }
 
 static void test_encode__normal_numbers__errors_as_measured(void **state)
 {
     (void)state;
-    static const double most[SL_SQ_TYPES] = {0.295, 0.253, 0.1415, 0.1200, 0.0705, 0.0590};
+    static const double most[SL_SQ_TYPES] = {0.3020, 0.2580, 0.1430, 0.1205,
+                                             0.0705, 0.0592, 0.0368, 0.0196};
     static float x[8 * COLS_MAX];
     static uint8_t band[BAND_MAX];
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
@@ -260,7 +271,7 @@ static void test_encode__error_sums__are_those_of_the_decoded_band(void **state)
     (void)state;
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         float x[8 * 96], w[96], y[96];
-        uint8_t band[16 + 3 * 144];
+        uint8_t band[16 + 3 * UNIT_MAX];
         double sums[4] = {0}, mean = 0.0;
         fill_normal(x, 8 * 96);
         for (uint32_t c = 0; c < 96; c++) w[c] = (float)(next() % 1000);
@@ -277,8 +288,8 @@ static void test_encode__error_sums__are_those_of_the_decoded_band(void **state)
                 sums[3] += v * v;
             }
         }
-        assert_true(fabs(e.weighted - sums[0]) <= 1e-9 * sums[0]);
-        assert_true(fabs(e.weighted_all - sums[1]) <= 1e-9 * sums[1]);
+        assert_true(fabs(e.weighted - sums[0]) <= 1e-6 * sums[0]); /* float32 */
+        assert_true(fabs(e.weighted_all - sums[1]) <= 1e-6 * sums[1]);
         assert_true(fabs(e.plain - sums[2]) <= 1e-9 * sums[2]);
         assert_true(fabs(e.plain_all - sums[3]) <= 1e-9 * sums[3]);
     }
@@ -289,7 +300,7 @@ static void test_encode__weights__lower_what_they_weigh(void **state)
     (void)state;
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         float x[8 * 256], w[256];
-        uint8_t band[16 + 8 * 144];
+        uint8_t band[16 + 8 * UNIT_MAX];
         fill_normal(x, 8 * 256);
         for (uint32_t c = 0; c < 256; c++) w[c] = c % 8 == 3 ? 100.0f : 1.0f;
         struct sl_sq_source src = {x, 256, 8, 256, w};
@@ -299,6 +310,31 @@ static void test_encode__weights__lower_what_they_weigh(void **state)
         /* Errors are spread evenly without weights, so their weighted sum is the plain one's. */
         assert_true(with.weighted / with.weighted_all < 0.8 * without.plain / without.plain_all);
         assert_true(with.plain > without.plain);
+    }
+}
+
+/* The nearest codes alone would leave a row shorter than it was, in its own direction, by 2 % with
+ * 3 bits and 8 % with 2. What is left is the rounding of the row scale. */
+static void test_encode__rows__do_not_shrink(void **state)
+{
+    (void)state;
+    for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
+        float x[8 * 256], w[256], y[256];
+        uint8_t band[16 + 8 * UNIT_MAX];
+        fill_normal(x, 8 * 256);
+        for (uint32_t c = 0; c < 256; c++) w[c] = (float)(1 + next() % 64) / 8.0f;
+        struct sl_sq_source src = {x, 256, 8, 256, t % 2 == 0 ? w : NULL};
+        (void)encode(facts[t].type, &src, band);
+        for (uint32_t r = 0; r < 8; r++) {
+            double now = 0.0, before = 0.0;
+            sl_sq_decode_row(sl_sq_info(facts[t].type), band, r, 256, y);
+            for (uint32_t c = 0; c < 256; c++) {
+                double weight = t % 2 == 0 ? (double)w[c] : 1.0;
+                now += weight * x[256 * r + c] * y[c];
+                before += weight * x[256 * r + c] * x[256 * r + c];
+            }
+            assert_true(fabs(now / before - 1.0) <= 0.0041); /* 2^-8 and a little */
+        }
     }
 }
 
@@ -324,7 +360,7 @@ static void test_encode__zeros__stay_zeros(void **state)
     (void)state;
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         float x[8 * 96], y[96];
-        uint8_t band[16 + 3 * 144];
+        uint8_t band[16 + 3 * UNIT_MAX];
         fill_normal(x, 8 * 96);
         for (uint32_t r = 0; r < 8; r++) memset(x + 96 * r + 32, 0, 32 * sizeof *x);
         memset(x + 96 * 5, 0, 96 * sizeof *x);
@@ -364,7 +400,7 @@ static void test_encode__any_magnitude__same_codes(void **state)
     (void)state;
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         float x[8 * 64], scaled[8 * 64];
-        uint8_t band[16 + 2 * 144], other[16 + 2 * 144];
+        uint8_t band[16 + 2 * UNIT_MAX], other[16 + 2 * UNIT_MAX];
         uint64_t bytes;
         assert_true(sl_sq_band_bytes(facts[t].type, 64, &bytes));
         fill_normal(x, 512);
@@ -393,7 +429,7 @@ static void test_encode__ends_of_float32__decode_finite_and_near(void **state)
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
         for (size_t k = 0; k < SL_ARRAY_LEN(largest); k++) {
             float x[8 * 32], y[32];
-            uint8_t band[16 + 144];
+            uint8_t band[16 + UNIT_MAX];
             for (uint32_t i = 0; i < 256; i++)
                 x[i] = i % 7 == 0 ? largest[k] : -largest[k] * ((float)(next() % 100) * 0.01f);
             const struct sl_sq_source src = {x, 32, 8, 32, NULL};
@@ -458,16 +494,16 @@ static void test_encode__not_finite__refused_and_nothing_counted(void **state)
 static void test_encode__fixed_input__fixed_bytes(void **state)
 {
     (void)state;
-    static const uint64_t sums[SL_SQ_TYPES] = {0x007dd78b73029e55, 0xc6ca8ef890b69a78,
-                                               0x9fbd03b895171924, 0x2705c1e90c78babc,
-                                               0xc51534afc598d5dd, 0x35f61f7ef317c51b};
+    static const uint64_t sums[SL_SQ_TYPES] = {
+        0x2ef428779a1ebe65, 0xf3d4b1fa7bb95be2, 0x6add989a41f9f33b, 0x9a1f16d4d29574d7,
+        0xd21ff6945c7f308e, 0x3983a1bcac3b7b2b, 0xbc5b42389e8bb985, 0x5ef411ba5a8b2683};
     static float x[8 * 256], w[256];
     seed = 20261130;
     fill_normal(x, 8 * 256);
     for (uint32_t c = 0; c < 256; c++) w[c] = (float)(1 + next() % 64) / 8.0f;
     for (uint32_t i = 0; i < 8 * 256; i += 61) x[i] *= 5.0f; /* so that row scales are compared */
     for (uint32_t t = 0; t < SL_SQ_TYPES; t++) {
-        uint8_t band[16 + 8 * 144];
+        uint8_t band[16 + 8 * UNIT_MAX];
         uint64_t bytes;
         const struct sl_sq_source src = {x, 256, 8, 256, w};
         (void)encode(facts[t].type, &src, band);
@@ -478,6 +514,7 @@ static void test_encode__fixed_input__fixed_bytes(void **state)
 
 int main(void)
 {
+    for (uint8_t i = 0; i < 64; i++) by6[i] = i;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_info__every_type__is_as_specified),
         cmocka_unit_test(test_bytes__rows_and_columns__bands_of_whole_units),
@@ -489,6 +526,7 @@ int main(void)
         cmocka_unit_test(test_encode__normal_numbers__errors_as_measured),
         cmocka_unit_test(test_encode__error_sums__are_those_of_the_decoded_band),
         cmocka_unit_test(test_encode__weights__lower_what_they_weigh),
+        cmocka_unit_test(test_encode__rows__do_not_shrink),
         cmocka_unit_test(test_encode__columns_of_weight_zero__still_encoded),
         cmocka_unit_test(test_encode__zeros__stay_zeros),
         cmocka_unit_test(test_encode__fewer_than_eight_rows__the_rest_is_zero),

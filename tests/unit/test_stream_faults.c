@@ -5,7 +5,9 @@
  * that nearly every expert is read again and again.
  *
  * What a drive does silently, flipped bits and bytes from elsewhere, is found on re-reads by the
- * remembered checksums, and on first reads where there is a sums file. */
+ * remembered checksums, and on first reads where there is a sums file, or the model is a container.
+ *
+ *   test_stream_faults [CONTAINER]      with a container of the same model: what concerns those */
 #define _GNU_SOURCE
 #include "tests/support/stream_rig.h"
 
@@ -469,6 +471,39 @@ static void test_sums__no_fault__right(void **state)
     }
 }
 
+/* ---- containers -------------------------------------------------------------------------------
+ */
+
+static const char *container;
+
+/* Whatever is read of a container is compared (its header and index are read elsewhere). */
+static void test_container__reads_fail_or_lie_from_opening_on__found(void **state)
+{
+    (void)state;
+    rig_prepare(0, container, 0);
+    float *logits = rig_reference(&rig);
+
+    for (size_t i = 0; i < 2 * N_WAYS; i++) {
+        struct strike at = {rig_no_fault, i / 2, NULL};
+        if (!granted(at.way)) continue;
+        stride = at.way == 0 ? 1 : 3;
+        rig_prepare(at.way, container, i % 2 == 0 ? SLOTS : 0);
+        rig.right = logits;
+        loop_opening(PLAN(SL_IO_FAULT_FLIP, 1), "a flipped bit",
+                     (struct outcome){SLUICE_E_CORRUPT, guesses()}, &at);
+        loop_opening(PLAN(SL_IO_FAULT_FLIP, FOR_EVER), "flipped bits",
+                     (struct outcome){SLUICE_E_CORRUPT, guesses()}, &at);
+        loop_opening(PLAN(SL_IO_FAULT_WRONG_OFFSET, FOR_EVER), "reads from elsewhere",
+                     (struct outcome){SLUICE_E_CORRUPT, guesses()}, &at);
+        loop_opening(PLAN(SL_IO_FAULT_FAIL, FOR_EVER), "failing requests",
+                     (struct outcome){SLUICE_E_IO, guesses()}, &at);
+        loop_opening(PLAN(SL_IO_FAULT_SYS_ERROR, 1), "EIO once", (struct outcome){SLUICE_OK, true},
+                     &at);
+    }
+    stride = 1;
+    free(logits);
+}
+
 /* ---- hot lists --------------------------------------------------------------------------------
  */
 
@@ -575,8 +610,37 @@ static void test_session__memory_fails_at_every_point__clean_error_then_right(vo
     }
 }
 
-int main(void)
+/* Requests of one token at the fewest slots, nothing being in memory yet: rows of the embedding and
+ * experts. */
+static uint64_t requests_of_a_token(const char *path)
 {
+    rig_prepare(0, path, SLOTS);
+    rig_set_text(&rig, 1);
+    assert_true(rig_open(&rig));
+    const struct sl_io_fault_plan count = {SL_IO_FAULT_DELAY, 0, 1, FOR_EVER, 0, 0, 0};
+    rig_set(&rig, &count);
+    sluice_error e;
+    assert_int_equal(rig_read(&rig, &e), SLUICE_OK);
+    uint64_t met = sl_io_fault_met(rig.wrapper);
+    rig_set(&rig, &rig_no_fault);
+    rig_close(&rig);
+    return met;
+}
+
+/* Three layers choose two experts each. */
+static void test_container__expert_that_is_read__one_request(void **state)
+{
+    (void)state;
+    assert_int_equal(requests_of_a_token(container), 1 + 3 * 2);
+    assert_int_equal(requests_of_a_token(MODEL), 1 + 3 * 2 * 3);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest of_container[] = {
+        cmocka_unit_test(test_container__reads_fail_or_lie_from_opening_on__found),
+        cmocka_unit_test(test_container__expert_that_is_read__one_request),
+    };
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_read__fails_once_for_good__error_with_place_then_right),
         cmocka_unit_test(test_read__all_fail_from_one_on__error_with_place_then_right),
@@ -592,5 +656,10 @@ int main(void)
         cmocka_unit_test(test_open__memory_fails_at_every_point__clean_error),
         cmocka_unit_test(test_session__memory_fails_at_every_point__clean_error_then_right),
     };
+
+    if (argc > 1) {
+        container = argv[1];
+        return cmocka_run_group_tests(of_container, set_up, tear_down);
+    }
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

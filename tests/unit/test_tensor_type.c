@@ -27,6 +27,16 @@ static const struct {
     {39, 32, 17, "MXFP4"},
 };
 
+/* The container's own types: an eighth of the bytes of eight rows of 64 columns. */
+static const struct {
+    uint32_t type, row_bytes;
+    const char *name;
+} own[] = {
+    {256, 2 + 2 * 9, "SQ2_32"},  {257, 2 + 2 * 10, "SQ2_16"}, {258, 2 + 2 * 13, "SQ3_32"},
+    {259, 2 + 2 * 14, "SQ3_16"}, {260, 2 + 2 * 17, "SQ4_32"}, {261, 2 + 2 * 18, "SQ4_16"},
+    {262, 2 + 2 * 21, "SQ5_32"}, {263, 2 + 2 * 25, "SQ6_32"},
+};
+
 static void test_type__supported__has_the_specified_blocks(void **state)
 {
     (void)state;
@@ -39,9 +49,50 @@ static void test_type__supported__has_the_specified_blocks(void **state)
         assert_non_null(strstr(sl_type_supported_list(), geometry[i].name));
         assert_int_equal(info->block_cols, geometry[i].cols);
         assert_int_equal(info->block_bytes, geometry[i].bytes);
+        assert_int_equal(info->row_group, 1);
+        assert_true(sl_type_in_gguf(geometry[i].type));
+    }
+    for (uint32_t t = 0; t < 1000; t++) supported += sl_type_in_gguf(t);
+    assert_int_equal(supported, SL_ARRAY_LEN(geometry));
+}
+
+static void test_type__of_the_container__rows_in_eights_and_not_in_gguf(void **state)
+{
+    (void)state;
+    uint32_t supported = 0;
+    uint64_t bytes;
+    for (size_t i = 0; i < SL_ARRAY_LEN(own); i++) {
+        const struct sl_type_info *info = sl_type_info(own[i].type);
+        assert_non_null(info);
+        assert_string_equal(info->name, own[i].name);
+        assert_string_equal(sl_type_name(own[i].type), own[i].name);
+        assert_string_equal(sl_sq_info(own[i].type)->name, own[i].name);
+        assert_null(info->decode);
+        assert_int_equal(info->block_bytes, 0);
+        assert_int_equal(sl_type_row_group(own[i].type), 8);
+        assert_false(sl_type_in_gguf(own[i].type));
+        assert_null(strstr(sl_type_supported_list(), own[i].name));
+        assert_true(sl_type_row_bytes(own[i].type, 64, &bytes));
+        assert_int_equal(bytes, own[i].row_bytes);
+        assert_true(sl_type_matrix_bytes(own[i].type, 9, 64, &bytes));
+        assert_int_equal(bytes, 16 * own[i].row_bytes);
     }
     for (uint32_t t = 0; t < 1000; t++) supported += sl_type_info(t) != NULL;
-    assert_int_equal(supported, SL_ARRAY_LEN(geometry));
+    assert_int_equal(supported, SL_ARRAY_LEN(geometry) + SL_ARRAY_LEN(own));
+    assert_int_equal(sl_type_row_group(SL_TYPE_Q4_K), 1);
+    assert_int_equal(sl_type_row_group(16), 1);
+    assert_false(sl_type_in_gguf(UINT32_MAX));
+}
+
+/* Tables by slot: every type has a place of its own, and comes back. */
+static void test_slot__every_type__there_and_back(void **state)
+{
+    (void)state;
+    assert_int_equal(SL_TYPE_SLOTS, 48);
+    for (uint32_t slot = 0; slot < SL_TYPE_SLOTS; slot++)
+        assert_int_equal(SL_TYPE_SLOT(sl_type_of_slot(slot)), slot);
+    for (size_t i = 0; i < SL_ARRAY_LEN(own); i++)
+        assert_true(SL_TYPE_SLOT(own[i].type) < SL_TYPE_SLOTS);
 }
 
 static void test_type__unsupported_number__has_a_name_for_the_message(void **state)
@@ -76,6 +127,23 @@ static void test_row_bytes__part_of_a_block_overflow_or_no_type__refused(void **
     assert_false(sl_type_row_bytes(SL_TYPE_Q8_0, 33, &bytes));
     assert_false(sl_type_row_bytes(SL_TYPE_F32, UINT64_MAX / 2, &bytes));
     assert_false(sl_type_row_bytes(16, 256, &bytes));
+    assert_false(sl_type_row_bytes(SL_SQ3_32, 48, &bytes));
+    assert_false(sl_type_row_bytes(SL_SQ3_32, 0, &bytes));
+}
+
+static void test_matrix_bytes__rows__counted_or_refused(void **state)
+{
+    (void)state;
+    uint64_t bytes = 77;
+    assert_false(sl_type_matrix_bytes(SL_TYPE_F32, 0, 4, &bytes));
+    assert_false(sl_type_matrix_bytes(SL_TYPE_F32, UINT64_MAX / 8, 4, &bytes));
+    assert_false(sl_type_matrix_bytes(SL_TYPE_Q4_K, 3, 255, &bytes));
+    assert_false(sl_type_matrix_bytes(SL_SQ3_32, 0, 64, &bytes));
+    assert_false(sl_type_matrix_bytes(SL_SQ3_32, UINT64_MAX, 64, &bytes));
+    assert_false(sl_type_matrix_bytes(264, 8, 64, &bytes));
+    assert_int_equal(bytes, 77);
+    assert_true(sl_type_matrix_bytes(SL_TYPE_Q4_K, 3, 512, &bytes));
+    assert_int_equal(bytes, 3 * 288);
 }
 
 /* ---- decoders -------------------------------------------------------------------------------- */
@@ -128,6 +196,36 @@ static void test_decode__golden_vectors__bit_equal_at_any_alignment(void **state
             free(got);
         }
         free(file);
+    }
+}
+
+/* Rows of a matrix one by one and together, in every type, from any row on. */
+static void test_decode_rows__any_first_row__rows_of_the_matrix(void **state)
+{
+    (void)state;
+    for (uint32_t slot = 0; slot < SL_TYPE_SLOTS; slot++) {
+        uint32_t type = sl_type_of_slot(slot);
+        if (sl_type_info(type) == NULL) continue;
+        enum { ROWS = 11, COLS = 256 };
+        uint64_t bytes, row_bytes;
+        assert_true(sl_type_matrix_bytes(type, ROWS, COLS, &bytes));
+        assert_true(sl_type_row_bytes(type, COLS, &row_bytes));
+        uint8_t *m = malloc(bytes);
+        assert_non_null(m);
+        for (uint64_t i = 0; i < bytes; i++) m[i] = (uint8_t)(i * 2654435761u >> 13 & 0x3f);
+        static float all[ROWS * COLS], some[ROWS * COLS], one[COLS];
+        sl_type_decode_rows(type, m, COLS, 0, ROWS, all);
+        for (uint32_t first = 0; first < ROWS; first++) {
+            sl_type_decode_rows(type, m, COLS, first, ROWS - first, some);
+            assert_memory_equal(some, all + first * COLS, (ROWS - first) * COLS * sizeof *all);
+            if (sl_type_row_group(type) == 1)
+                sl_type_info(type)->decode(m + first * row_bytes, one, COLS);
+            else
+                sl_sq_decode_row(sl_sq_info(type), m + first / 8 * 8 * row_bytes, first % 8, COLS,
+                                 one);
+            assert_memory_equal(one, some, sizeof one);
+        }
+        free(m);
     }
 }
 
@@ -218,6 +316,23 @@ static void test_half__between_neighbours__nearest_even(void **state)
     }
 }
 
+/* bfloat16 by the definition: the nearest of two neighbours, the even one in the middle. */
+static void test_bf16__between_neighbours__nearest_even(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 0x7f7f; h += 5) {
+        uint32_t middle = h << 16 | 0x8000;
+        assert_int_equal(sl_f32_to_bf16(sl_bf16_to_f32((uint16_t)h)), h);
+        assert_int_equal(sl_f32_to_bf16(sl_f32_from_bits(middle)), h + (h & 1));
+        assert_int_equal(sl_f32_to_bf16(sl_f32_from_bits(middle - 1)), h);
+        assert_int_equal(sl_f32_to_bf16(sl_f32_from_bits(0x80000000 | (middle + 1))),
+                         0x8000 | (h + 1));
+    }
+    assert_int_equal(sl_f32_to_bf16(INFINITY), 0x7f80);
+    assert_int_equal(sl_f32_to_bf16(sl_f32_from_bits(0x7f7fffff)), 0x7f80);
+    assert_int_equal(sl_f32_to_bf16(sl_f32_from_bits(0x7f800001)), 0x7fc0); /* NaN stays one */
+}
+
 static void test_half__too_large__infinity(void **state)
 {
     (void)state;
@@ -233,16 +348,21 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_type__supported__has_the_specified_blocks),
+        cmocka_unit_test(test_type__of_the_container__rows_in_eights_and_not_in_gguf),
+        cmocka_unit_test(test_slot__every_type__there_and_back),
         cmocka_unit_test(test_type__unsupported_number__has_a_name_for_the_message),
         cmocka_unit_test(test_row_bytes__whole_blocks__counted),
         cmocka_unit_test(test_row_bytes__part_of_a_block_overflow_or_no_type__refused),
+        cmocka_unit_test(test_matrix_bytes__rows__counted_or_refused),
         cmocka_unit_test(test_decode__golden_vectors__bit_equal_at_any_alignment),
+        cmocka_unit_test(test_decode_rows__any_first_row__rows_of_the_matrix),
         cmocka_unit_test(test_decode__nothing__writes_nothing),
         cmocka_unit_test(test_decode__q4_0_by_hand__low_nibbles_first),
         cmocka_unit_test(test_decode__mxfp4_scales__powers_of_two_from_denormal_up),
         cmocka_unit_test(test_half__every_value__there_and_back),
         cmocka_unit_test(test_half__between_neighbours__nearest_even),
         cmocka_unit_test(test_half__too_large__infinity),
+        cmocka_unit_test(test_bf16__between_neighbours__nearest_even),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

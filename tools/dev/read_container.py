@@ -2,7 +2,7 @@
 """Reads containers (*.sluice), written from docs/FORMAT.md alone: a check of the text and of
 Sluice's own reader and writer.
 
-    read_container.py FILE [--sums]       FILE is the container, or any part of it
+    read_container.py FILE [--sums] [--weights]     FILE is the container, or any part of it
 
 Prints one line for everything that the container holds, in the order of the files:
 
@@ -11,7 +11,13 @@ Prints one line for everything that the container holds, in the order of the fil
     record PART OFFSET BYTES LAYER EXPERT SUM     layer and expert -1: resident weights
     tensor NAME TYPE DIMS PART OFFSET BYTES
 
-With --sums every byte is read and every checksum compared. Exit code 1, with one line on stderr,
+With --sums every byte is read and every checksum compared. With --weights matrices of the
+container's own types are unpacked, and another line says their checksum:
+
+    weights NAME SUM      of each row the scale (u16), then m (level - offset) of each column (i16);
+                          256 zeros at the end
+
+Exit code 1, with one line on stderr,
 where the container breaks its format. Uses the packages msgpack and xxhash where they are
 installed, and its own decoders where not.
 """
@@ -258,9 +264,15 @@ def check_records(records, headers):
     want(part == len(headers) - 1 and at == ends[part], "records do not fill the files")
 
 
+def owner(name):
+    """Layer and expert of which a tensor is a part, or None."""
+    match = re.fullmatch(rb"blk\.(\d+)\.ffn_(?:gate|up|down)\.(\d+)\.weight", name)
+    return match and (int(match[1]), int(match[2]))
+
+
 def check_tensors(index):
-    homes = [(part, at, at + size) for part, at, size, _ in index[b"segments"]]
-    homes += [(part, at, at + size) for _, _, part, at, size, _ in index[b"experts"]]
+    homes = [(part, at, at + size, None) for part, at, size, _ in index[b"segments"]]
+    homes += [(part, at, at + n, (il, ix)) for il, ix, part, at, n, _ in index[b"experts"]]
     ends = {home: home[1] for home in homes}
     i = 0
     for name, _, dims, part, offset, size in index[b"tensors"]:
@@ -270,6 +282,7 @@ def check_tensors(index):
         home = homes[i]
         inside = part == home[0] and ends[home] <= offset and offset + size <= home[2]
         want(inside and offset % 64 == 0 and 1 <= len(dims) <= 4, f"the place of tensor {name}")
+        want(owner(name) == home[3], f"tensor {name} lies in the record of something else")
         ends[home] = offset + size
 
 
@@ -294,6 +307,82 @@ def read(path):
     return headers, index, records
 
 
+# ---- weights -------------------------------------------------------------------------------------
+
+LEVELS = {
+    2: [0, 26, 43, 63],
+    3: [0, 14, 24, 32, 38, 45, 52, 63],
+    4: [0, 8, 13, 17, 21, 25, 28, 31, 34, 37, 40, 43, 47, 51, 56, 63],
+    5: [0, *range(3, 33, 2), *range(32, 62, 2), 63],
+    6: list(range(64)),
+}
+# Bits, columns of a group, B, S.
+TYPES = {
+    256: (2, 32, 26, 3),
+    257: (2, 16, 26, 3),
+    258: (3, 32, 32, 2),
+    259: (3, 16, 32, 2),
+    260: (4, 32, 31, 2),
+    261: (4, 16, 31, 2),
+    262: (5, 32, 25, 2),
+    263: (6, 32, 29, 2),
+}
+
+
+def code_of(bits, planes, q):
+    """The code of quad q from the bytes of the planes at its place."""
+    if bits == 2:
+        return planes[q // 4] >> 2 * (q % 4) & 3
+    if bits == 3 and q < 6:
+        return planes[q // 2] >> 3 * (q % 2) & 7
+    if bits == 3:
+        return planes[q - 6] >> 6 | (planes[2] >> q & 1) << 2
+    low = planes[q // 2] >> 4 * (q % 2) & 15
+    if bits == 5:
+        return low | (planes[4] >> q & 1) << 4
+    if bits == 6:
+        return low | (planes[4 + q // 4] >> 2 * (q % 4) & 3) << 4
+    return low
+
+
+def row_of_unit(kind, unit, r):
+    """The 32 integers m (level - offset) of row r."""
+    bits, group, base, step = TYPES[kind]
+    row = []
+    for c in range(32):
+        n = 4 * r + c % 4
+        s = unit[32 * bits + (8 * (c // 16) if group == 16 else 0) + r]
+        m = ((s & 15) + 1) * (-1 if s & 128 else 1)
+        code = code_of(bits, unit[n : 32 * bits : 32], c // 4)
+        row.append(m * (LEVELS[bits][code] - base - step * (s >> 4 & 7)))
+    return row
+
+
+def weights_of(kind, data, rows, cols):
+    bits, group = TYPES[kind][:2]
+    unit_bytes = 32 * bits + 256 // group
+    band_bytes = 16 + cols // 32 * unit_bytes
+    want(cols % 32 == 0 and len(data) == -(-rows // 8) * band_bytes, "the bytes of a matrix")
+    out = []
+    for row in range(rows):
+        band = data[row // 8 * band_bytes :][:band_bytes]
+        out.append(band[2 * (row % 8) :][:2])
+        for u in range(cols // 32):
+            unit = band[16 + u * unit_bytes :][:unit_bytes]
+            out.append(struct.pack("<32h", *row_of_unit(kind, unit, row % 8)))
+    return b"".join(out) + bytes(256)
+
+
+def show_weights(headers, index):
+    for name, kind, dims, part, offset, size in index[b"tensors"]:
+        if kind in TYPES:
+            with open(headers[part].path, "rb") as f:
+                f.seek(offset)
+                data = f.read(size)
+            rows = dims[1] if len(dims) > 1 else 1
+            print("weights", text(name), f"{xxh3(weights_of(kind, data, rows, dims[0])):016x}")
+
+
 # ---- output --------------------------------------------------------------------------------------
 
 
@@ -314,7 +403,9 @@ def text(name):
 
 def show(headers, index, records, out):
     recipe = index[b"recipe"].hex() or "-"
-    print("container", len(headers), headers[0].total, f"{index[b'source']:016x}", recipe, file=out)
+    print(
+        "container", len(headers), headers[0].total, f"{index[b'source']:016x}", recipe, file=out
+    )
     for name, kind, value in index[b"metadata"]:
         print("key", text(name), kind, gguf_value(kind, value).hex(), file=out)
     for part, offset, size, layer, expert, total in records:
@@ -328,12 +419,15 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("file")
     parser.add_argument("--sums", action="store_true", help="compare every checksum")
+    parser.add_argument("--weights", action="store_true", help="unpack the container's own types")
     args = parser.parse_args()
     try:
         headers, index, records = read(args.file)
         if args.sums:
             check_sums(headers, records)
         show(headers, index, records, sys.stdout)
+        if args.weights:
+            show_weights(headers, index)
     except (Broken, OSError, ValueError, TypeError, struct.error) as e:
         print(f"read_container: {e}", file=sys.stderr)
         return 1

@@ -26,8 +26,10 @@ TEXT = (".c", ".h", ".def", ".py", ".sh", ".md", ".txt", ".json", ".cmake", ".1"
 EXEMPT_NAMES = {"CMakeLists.txt", "README.md", "__init__.py"}
 
 # A module may include those of a lower rank, and itself.
-RANK = {"base": 0, "io": 1, "formats": 2, "expert_cache": 3, "router": 4, "engine/kernels": 5,
-        "engine/text": 5, "engine": 6, "tools": 7, "examples": 7}
+RANK = {"base": 0, "io": 1, "formats": 2, "pack": 3, "expert_cache": 3, "router": 4,
+        "engine/kernels": 5, "engine/text": 5, "engine": 6, "tools": 7, "examples": 7}
+# Files of the program that use the module pack, and with it the modules it stands on.
+PACKS_MODELS = re.compile(r'^\s*#\s*include "(pack/|tools/(weights|calib|pack)\w*\.h)', re.M)
 # Headers of other projects: where they may be used. A library has one file of ours around it.
 THIRD_PARTY = {"pcre2.h": "engine/text/", "utf8proc.h": "engine/text/", "cJSON.h": "tools/",
                "histedit.h": "tools/",
@@ -244,9 +246,9 @@ def conditionals(tree):
     isa = r"__(AVX\w*|SSE\w*|FMA|F16C|BMI2?|ARM_NEON|ARM_FEATURE\w*)\w*"
     system = r"\b(__ANDROID__|__linux__|__APPLE__|_WIN32|__BIONIC__|__GLIBC__)\b"
     for f in each(tree, lambda f: f.is_c):
-        if not re.search(r"_(avx2|neon\w*)\.[ch]$|^base/cpu\.c$|^tests/", f.path):
+        if not re.search(r"_(avx2|avx512|neon|dotprod|i8mm)\.[ch]$|^base/cpu\.c$|^tests/", f.path):
             for line, m in f.search(r"\b" + isa + r"\b"):
-                yield f, line, f"{m.group(0)} belongs into a *_avx2.c or *_neon.c file"
+                yield f, line, f"{m.group(0)} belongs into a file named after the instruction set"
         if f.in_library() and f.module() not in ("base", "io"):
             for line, m in f.search(system):
                 yield f, line, f"{m.group(0)}: systems differ in base/ and io/ only"
@@ -284,6 +286,8 @@ def include_problem(f, module, name):
     other = owner_of(name) if "/" in name else module
     if other is None:
         return "not a header of a module"
+    if module == "tools" and (other == "pack" or PACKS_MODELS.search(f.text)):
+        return None  # pack, diff and the like handle model files themselves
     if module in ("tools", "examples"):
         return None if other == module else "programs use sluice.h and their own headers only"
     if other == module or RANK[other] < RANK[module]:
