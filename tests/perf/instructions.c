@@ -24,7 +24,13 @@ typedef void work_fn(void *arg);
 
 void counted_work(work_fn *fn, void *arg);
 
-__attribute__((noinline)) void counted_work(work_fn *fn, void *arg)
+/* Not copied for a known fn either, which would have another name. */
+#if defined(__clang__)
+__attribute__((noinline))
+#else
+__attribute__((noipa))
+#endif
+void counted_work(work_fn *fn, void *arg)
 {
     fn(arg);
     __asm__ volatile("" ::: "memory"); /* not a tail call, which would end before the work does */
