@@ -4,10 +4,11 @@
 #include <math.h>
 #include <stdatomic.h>
 
-/* Rows of one task: a multiple of what vector kernels do at once, small enough that a few hundred
- * rows keep two threads busy, and that a tile of weights stays in the first-level cache while the
- * tokens of a chunk pass over it. */
-#define TILE_ROWS 32u
+/* Rows of one task: a multiple of what vector kernels do at once. Many, since a kernel starts anew
+ * with each task; fewer where threads would be left without. */
+#define TILE_ROWS_MOST 64u
+#define TILE_ROWS_LEAST 16u
+#define TILES_PER_THREAD 4u
 
 /* ---- activations ------------------------------------------------------------------------ */
 
@@ -158,8 +159,18 @@ const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a
 struct mm_job {
     const struct sl_kernels *k;
     const struct sl_mm *items;
-    uint32_t n_items;
+    uint32_t n_items, tile_rows;
 };
+
+static uint32_t tile_rows_for(const struct sl_compute *c, const struct sl_mm *items,
+                              uint32_t n_items)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < n_items; i++) rows += items[i].w.rows;
+    uint64_t tile = rows / (TILES_PER_THREAD * sl_pool_threads(c->pool));
+    tile = tile / TILE_ROWS_LEAST * TILE_ROWS_LEAST;
+    return (uint32_t)sl_max_u64(TILE_ROWS_LEAST, sl_min_u64(tile, TILE_ROWS_MOST));
+}
 
 /* The item that owns a task: the last whose first_task is not above it. */
 static const struct sl_mm *item_of(const struct mm_job *j, uint32_t task)
@@ -180,8 +191,8 @@ static void run_tile(void *arg, uint32_t task, uint32_t worker)
     (void)worker;
     const struct mm_job *j = arg;
     const struct sl_mm *i = item_of(j, task);
-    uint32_t row = (task - i->first_task) * TILE_ROWS;
-    uint32_t rows = i->w.rows - row < TILE_ROWS ? i->w.rows - row : TILE_ROWS;
+    uint32_t row = (task - i->first_task) * j->tile_rows;
+    uint32_t rows = i->w.rows - row < j->tile_rows ? i->w.rows - row : j->tile_rows;
     struct sl_k_matmul m = {
         .w = i->w.w + row * i->w.row_bytes,
         .row_bytes = i->w.row_bytes,
@@ -197,11 +208,11 @@ static void run_tile(void *arg, uint32_t task, uint32_t worker)
 
 void sl_mm_run(const struct sl_compute *c, struct sl_mm *items, uint32_t n_items)
 {
+    struct mm_job j = {c->kernels, items, n_items, tile_rows_for(c, items, n_items)};
     uint32_t tasks = 0;
     for (uint32_t i = 0; i < n_items; i++) {
         items[i].first_task = tasks;
-        tasks += (items[i].w.rows + TILE_ROWS - 1) / TILE_ROWS;
+        tasks += (items[i].w.rows + j.tile_rows - 1) / j.tile_rows;
     }
-    struct mm_job j = {c->kernels, items, n_items};
     sl_pool_run(c->pool, run_tile, &j, tasks);
 }

@@ -74,6 +74,26 @@ static void test_run__any_threads_and_tasks__each_task_once(void **state)
     free(j);
 }
 
+/* A span can be halved ten times at most, so that the neighbours that ran on different threads are
+ * few, however the threads were scheduled. */
+static void test_run__many_tasks__neighbours_on_one_thread(void **state)
+{
+    (void)state;
+    struct job *j = calloc(1, sizeof *j);
+    struct sl_budget b = unlimited();
+    struct sl_pool *p;
+    assert_non_null(j);
+    assert_int_equal(sl_pool_open(&b, 2, NULL, &p), SLUICE_OK);
+    for (uint32_t round = 0; round < 200; round++) {
+        uint32_t borders = 0;
+        sl_pool_run(p, count_task, j, 1000);
+        for (uint32_t i = 1; i < 1000; i++) borders += j->worker[i] != j->worker[i - 1];
+        assert_in_range(borders, 0, 4 * 10);
+    }
+    sl_pool_close(p);
+    free(j);
+}
+
 struct sum {
     uint64_t parts[64];
     uint64_t round;
@@ -299,6 +319,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_run__any_threads_and_tasks__each_task_once),
+        cmocka_unit_test(test_run__many_tasks__neighbours_on_one_thread),
         cmocka_unit_test(test_run__many_short_jobs__nothing_lost),
         cmocka_unit_test(test_open__host_rounds_upward__workers_round_to_nearest),
         cmocka_unit_test(test_open__signals__blocked_in_workers_only),
