@@ -9,6 +9,7 @@
 #define SL_TOP_K_MAX 64           /* experts chosen for one token in one layer */
 #define SL_HEADS_MAX 512          /* query heads of a layer */
 #define SL_HEAD_DIM_MAX 1024      /* elements of one key or value head */
+#define SL_CONV_TAPS_MAX 8        /* tokens that a convolution looks at, its own included */
 #define SL_COLS_MAX (1u << 20)    /* elements of one weight row */
 #define SL_ROWS_MAX (1u << 24)    /* rows of one weight matrix */
 #define SL_VOCAB_MAX (1u << 22)   /* tokens of a vocabulary */

@@ -98,8 +98,8 @@ uint64_t api_sampler_bytes(uint32_t n_vocab, uint32_t n_ctx)
     return (uint64_t)n_vocab * 12 + n_vocab / 8 + 4 * (uint64_t)n_ctx;
 }
 
-/* A session but for its KV cache: working memory, the list of ids (which doubles as it grows, and
- * is then there twice), a sampler. */
+/* A session but for its KV cache and its recurrent state: working memory, the list of ids (which
+ * doubles as it grows, and is then there twice), a sampler. */
 static uint64_t session_bytes(const struct work *w, uint32_t chunk, uint32_t n_ctx)
 {
     struct sl_session_config config;
@@ -114,7 +114,8 @@ static uint64_t session_bytes(const struct work *w, uint32_t chunk, uint32_t n_c
 /* All but slots and KV cache. */
 static uint64_t fixed_bytes(const struct work *w, uint32_t chunk, uint32_t n_ctx)
 {
-    return w->p.dense_bytes + w->p.tokenizer_bytes + w->p.io_bytes + session_bytes(w, chunk, n_ctx);
+    return w->p.dense_bytes + w->p.tokenizer_bytes + w->p.io_bytes + w->p.state_bytes +
+           session_bytes(w, chunk, n_ctx);
 }
 
 static uint64_t sum_bytes(const struct work *w, uint32_t chunk, uint32_t n_ctx, uint64_t experts)
@@ -277,7 +278,8 @@ static void other_budgets(struct work *w)
     w->p.n_slots_hits = hits_slots(w, n_slots);
     need = fixed_bytes(w, w->p.chunk, n_ctx) + store_bytes(w, n_slots) +
            kv_bytes(w, least_u32(n_ctx, API_CONTEXT_START));
-    w->p.hits_bytes = ram_for(w, sl_max_u64(need, w->opening));
+    need = ram_for(w, sl_max_u64(need, w->opening)); /* with a larger chunk perhaps than the next */
+    w->p.hits_bytes = sl_min_u64(need, w->p.resident_bytes);
 }
 
 /* ---- the whole ---------------------------------------------------------------------------------
@@ -311,6 +313,7 @@ static void make_plan(struct work *w, struct api_plan *out)
     w->p.ram_bytes = w->opt->ram_bytes;
     w->p.available_bytes = in->available_bytes;
     w->p.kv_token_bytes = kv_bytes(w, SL_KV_BLOCK) / SL_KV_BLOCK;
+    w->p.state_bytes = sl_recurrent_bytes(w->m);
     describe_slots(w, out);
     if (w->opt->hot_list) w->p.io_bytes += w->p.n_experts * HOT_BYTES;
     if (stays_in_memory(w))

@@ -102,7 +102,7 @@ static sluice_err open_session(sluice_model *m, sluice_session **out, sluice_err
     struct api_session_input in = {&m->opt, m->chunk, m->n_ctx, m->n_slots < m->n_experts_total};
     api_session_config(&in, &config);
     /* slots give way to a session that the plan did not have: it is for one */
-    api_make_room(m, sl_scratch_bytes(&m->m, config.chunk, m->threads) +
+    api_make_room(m, sl_scratch_bytes(&m->m, config.chunk, m->threads) + sl_recurrent_bytes(&m->m) +
                          sl_session_extra_bytes(&m->m, &config) + API_SESSION_BYTES);
     sluice_session *s = sl_alloc(&m->budget, 1, sizeof *s);
     if (!s) return sl_fail(error, SLUICE_E_NOMEM, "no memory for a session");
@@ -209,6 +209,17 @@ static void put_experts(const struct sl_expert_stats *x, sluice_stats *r)
     r->n_slots_filled = x->n_resident;
 }
 
+static void put_phases(const struct sl_phases *p, sluice_stats *r)
+{
+    r->projection_ns = p->ns[SL_PHASE_PROJECTION];
+    r->mixing_ns = p->ns[SL_PHASE_MIXING];
+    r->routing_ns = p->ns[SL_PHASE_ROUTING];
+    r->expert_ns = p->ns[SL_PHASE_EXPERT];
+    r->waiting_ns = p->ns[SL_PHASE_WAITING];
+    r->head_ns = p->ns[SL_PHASE_HEAD];
+    r->other_ns = p->ns[SL_PHASE_OTHER];
+}
+
 void sluice_session_get_stats(const sluice_session *s, sluice_stats *stats)
 {
     sluice_stats r = SLUICE_STATS_INIT;
@@ -216,6 +227,7 @@ void sluice_session_get_stats(const sluice_session *s, sluice_stats *stats)
     r.lossy = s->model->lossy;
     r.eval_tokens = s->s.eval_tokens;
     r.eval_ns = s->s.eval_ns;
+    put_phases(&s->s.phases, &r);
     r.kv_bytes = s->s.kv.region.committed_bytes;
     r.budget_peak_bytes = atomic_load_explicit(&s->model->budget.peak_bytes, memory_order_relaxed);
     r.process_peak_bytes = sl_peak_rss_bytes();

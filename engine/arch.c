@@ -40,6 +40,29 @@ static const struct sl_arch archs[] = {
      .gating = SL_GATING_SOFTMAX,
      .normalize = true,
      .has_scales = true},
+    /* Qwen3NextForCausalLM: norm_topk_prob true. Files hold the norms as they multiply, 1 + w */
+    {.name = "qwen3next",
+     .rope_neox = true,
+     .gating = SL_GATING_SOFTMAX,
+     .normalize = true,
+     .needs_qk_norm = true,
+     .needs_shared = true,
+     .gated_attention = true,
+     .has_deltanet = true,
+     .delta_heads = SL_DELTA_SIDE_BY_SIDE,
+     .ffn_norm = "post_attention_norm.weight"},
+    /* Qwen3_5MoeForCausalLM, whose text model is the same but for the order of value heads in
+     * files. RoPE sections are for pictures: positions of text are equal in all of them */
+    {.name = "qwen35moe",
+     .rope_neox = true,
+     .gating = SL_GATING_SOFTMAX,
+     .normalize = true,
+     .needs_qk_norm = true,
+     .needs_shared = true,
+     .gated_attention = true,
+     .has_deltanet = true,
+     .delta_heads = SL_DELTA_ROUNDS,
+     .ffn_norm = "post_attention_norm.weight"},
 };
 
 const struct sl_arch *sl_arch_find(struct sl_str name)

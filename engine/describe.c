@@ -34,12 +34,12 @@ static sluice_err model_sizes(struct describe *d)
 {
     struct sl_model *m = d->m;
     TRY(describe_u32(d, "block_count", 1, SL_LAYERS_MAX, &m->n_layers));
-    uint32_t nextn = 0; /* layers for multi-token prediction stand at the end and are not run */
-    TRY(sl_gguf_u32(d->g, describe_key(d, "nextn_predict_layers"), &nextn, d->e));
-    if (nextn >= m->n_layers)
+    /* layers for multi-token prediction stand at the end and are not run */
+    TRY(sl_gguf_u32(d->g, describe_key(d, "nextn_predict_layers"), &d->nextn, d->e));
+    if (d->nextn >= m->n_layers)
         return sl_fail(d->e, SLUICE_E_FORMAT, "%s: %s is %u, wanted fewer than the %u layers",
-                       sl_gguf_path(d->g), d->key, nextn, m->n_layers);
-    m->n_layers -= nextn;
+                       sl_gguf_path(d->g), d->key, d->nextn, m->n_layers);
+    m->n_layers -= d->nextn;
     TRY(describe_u32(d, "embedding_length", 1, SL_COLS_MAX, &m->n_embd));
     TRY(describe_u32(d, "context_length", 1, UINT32_MAX, &m->n_ctx_train));
     return SLUICE_OK;
@@ -298,35 +298,43 @@ static sluice_err embeddings(struct describe *d)
     return m->tied ? describe_rows(d, t, 0, m->n_vocab, &m->output) : SLUICE_OK;
 }
 
-/* A tensor of a layer that is run, whose name says that it takes part in the sum, and that nothing
- * has bound: computing without it would be silently wrong. */
-static bool changes_result(struct describe *d, struct sl_str name)
+/* The layer that a tensor belongs to; UINT32_MAX: none. */
+static uint32_t layer_of(struct sl_str name)
 {
-    if (!sl_str_starts(name, "blk.")) return false;
+    if (!sl_str_starts(name, "blk.")) return UINT32_MAX;
     uint32_t layer = 0;
     size_t i = 4;
     while (i < name.n && i < 10 && name.p[i] >= '0' && name.p[i] <= '9')
         layer = layer * 10 + (uint32_t)(name.p[i++] - '0');
-    return layer < d->m->n_layers;
+    return layer;
 }
 
 static sluice_err leftovers(struct describe *d)
 {
     char name[SL_NAME_MAX];
+    uint32_t n_prediction = 0; /* tensors of layers for multi-token prediction */
     for (uint32_t i = 0; i < sl_gguf_n_tensors(d->g); i++) {
         const struct sl_gguf_tensor *t = sl_gguf_tensor(d->g, i);
         uint64_t elements = t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
         d->m->n_params += elements;
         if (d->used[i]) continue;
         sl_str_show(t->name, name, sizeof name);
-        if (changes_result(d, t->name))
+        uint32_t layer = layer_of(t->name);
+        if (layer < d->m->n_layers) /* computing without it would be silently wrong */
             return sl_fail(d->e, SLUICE_E_UNSUPPORTED,
                            "%s: tensor %s is not part of architecture %s as this version computes "
                            "it; the answers "
                            "would be wrong without it",
                            sl_gguf_path(d->g), name, d->m->arch->name);
-        sl_log_line(d->log, SL_LOG_WARN, "tensor %s is not used", name);
+        if (layer < d->m->n_layers + d->nextn)
+            n_prediction++;
+        else
+            sl_log_line(d->log, SL_LOG_WARN, "tensor %s is not used", name);
     }
+    if (n_prediction)
+        sl_log_line(d->log, SL_LOG_INFO,
+                    "%u layers for multi-token prediction (%u tensors) are not run and not read",
+                    d->nextn, n_prediction);
     return SLUICE_OK;
 }
 

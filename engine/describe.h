@@ -21,6 +21,7 @@ struct describe {
     sluice_error *e;
     uint8_t *used;         /* [n_tensors] 1: bound */
     char key[SL_NAME_MAX]; /* the last key made by describe_key */
+    uint32_t nextn;        /* layers past the model's own, for multi-token prediction */
     /* per layer, from metadata */
     uint32_t *n_heads, *n_kv_heads, *n_experts, *top_k;
     enum sl_gating gating;
@@ -54,7 +55,10 @@ SL_MUST_CHECK sluice_err describe_rows(struct describe *d, const struct sl_gguf_
 /* Binds a vector of n floats (any type, decoded at load), elements first.. of tensor t. */
 SL_MUST_CHECK sluice_err describe_floats(struct describe *d, const struct sl_gguf_tensor *t,
                                          uint64_t first, uint64_t n, const float **out);
-/* The same by name, the whole tensor; absent and optional: NULL. */
+/* All rows of t, which are too short to be of another type than a float type. */
+SL_MUST_CHECK sluice_err describe_float_rows(struct describe *d, const struct sl_gguf_tensor *t,
+                                             const float **out);
+/* Elements by name, the whole tensor; absent and optional: NULL. */
 SL_MUST_CHECK sluice_err describe_vector(struct describe *d, int layer, const char *name,
                                          uint64_t n, bool optional, const float **out);
 
@@ -62,6 +66,9 @@ SL_MUST_CHECK sluice_err describe_vector(struct describe *d, int layer, const ch
 sluice_err describe_bad_shape(struct describe *d, const struct sl_gguf_tensor *t, uint64_t cols,
                               uint64_t rows);
 sluice_err describe_missing(struct describe *d, int layer, const char *name);
+
+/* describe_deltanet.c: the part of a layer that stands in the place of attention. */
+SL_MUST_CHECK sluice_err describe_deltanet(struct describe *d, uint32_t l);
 
 /* describe_layer.c: everything of one layer. */
 SL_MUST_CHECK sluice_err describe_layer(struct describe *d, uint32_t l);

@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/kernels/kernels.h"
+
 #define WEIGHT_ALIGN 64
 
 const char *describe_key(struct describe *d, const char *suffix)
@@ -104,6 +106,7 @@ sluice_err describe_rows(struct describe *d, const struct sl_gguf_tensor *t, uin
                        sl_type_name(t->type), (unsigned long long)first,
                        sl_type_row_group(t->type));
     *m = (struct sl_matrix){NULL, t->row_bytes, t->type, (uint32_t)n, (uint32_t)t->dims[0]};
+    d->m->dense_acts |= sl_k_act_bit(t->type);
     struct sl_weight w = {
         .tensor = t, .src_offset = first * t->row_bytes, .slot = (const void **)&m->w};
     if (!sl_type_matrix_bytes(t->type, n, t->dims[0], &w.src_bytes))
@@ -140,6 +143,15 @@ sluice_err describe_floats(struct describe *d, const struct sl_gguf_tensor *t, u
                           .as_f32 = true,
                           .slot = (const void **)out};
     return add_weight(d, w, n * sizeof(float));
+}
+
+sluice_err describe_float_rows(struct describe *d, const struct sl_gguf_tensor *t,
+                               const float **out)
+{
+    SLUICE_ASSERT(sl_type_info(t->type)->block_cols == 1);
+    struct sl_weight w = {
+        .tensor = t, .src_bytes = t->bytes, .as_f32 = true, .slot = (const void **)out};
+    return add_weight(d, w, t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3] * sizeof(float));
 }
 
 sluice_err describe_vector(struct describe *d, int layer, const char *name, uint64_t n,

@@ -5,6 +5,8 @@
 
 #include <stdio.h>
 
+#include "engine/kernels/kernels.h"
+
 /* ---- attention -------------------------------------------------------------------------- */
 
 /* One tensor that holds q, k and v, rows in this order. */
@@ -51,7 +53,7 @@ static sluice_err qk_norm(struct describe *d, uint32_t l, const char *name, uint
     *out = NULL;
     const struct sl_gguf_tensor *t = describe_find(d, (int)l, name);
     if (!t) return d->m->arch->needs_qk_norm ? describe_missing(d, (int)l, name) : SLUICE_OK;
-    *whole = t->dims[0] != head;
+    *whole = t->dims[0] != head && !d->m->arch->gated_attention;
     return describe_vector(d, (int)l, name, *whole ? rows : head, false, out);
 }
 
@@ -68,9 +70,13 @@ static sluice_err attention(struct describe *d, uint32_t l)
                        "heads, a multiple "
                        "of the key heads",
                        sl_gguf_path(d->g), l, y->n_heads, y->n_kv_heads, SL_HEADS_MAX);
-    const uint32_t rows[3] = {y->n_heads * m->head_k, y->n_kv_heads * m->head_k,
-                              y->n_kv_heads * m->head_v};
-    TRY(describe_vector(d, (int)l, "attn_norm.weight", m->n_embd, false, &y->attn_norm));
+    y->gated = m->arch->gated_attention;
+    if (y->gated && m->head_k != m->head_v)
+        return sl_fail(d->e, SLUICE_E_FORMAT,
+                       "%s: heads of %u and %u elements; gates need them to be equal",
+                       sl_gguf_path(d->g), m->head_k, m->head_v);
+    const uint32_t rows[3] = {y->n_heads * m->head_k * (y->gated ? 2 : 1),
+                              y->n_kv_heads * m->head_k, y->n_kv_heads * m->head_v};
     const struct sl_gguf_tensor *fused = describe_find(d, (int)l, "attn_qkv.weight");
     TRY(fused ? fused_qkv(d, l, fused, rows) : separate_qkv(d, l, rows));
     uint32_t o_cols = y->n_heads * m->head_v;
@@ -288,8 +294,11 @@ static sluice_err moe_ffn(struct describe *d, uint32_t l)
         TRY(dense_ffn(d, l, "_shexp", &y->ffn));
     else if (m->arch->needs_shared)
         return describe_missing(d, (int)l, "ffn_up_shexp.weight");
-    uint32_t ff = y->experts.part[y->experts.n_parts - 1].cols;
-    if (ff > m->max_ff_exp) m->max_ff_exp = ff;
+    const struct sl_expert_part *down = &y->experts.part[y->experts.n_parts - 1];
+    for (const struct sl_expert_part *p = y->experts.part; p < down; p++)
+        m->expert_in_acts |= sl_k_act_bit(p->type);
+    m->expert_out_acts |= sl_k_act_bit(down->type);
+    if (down->cols > m->max_ff_exp) m->max_ff_exp = down->cols;
     if (y->n_experts > m->max_experts) m->max_experts = y->n_experts;
     if (y->router.top_k > m->max_top_k) m->max_top_k = y->router.top_k;
     m->n_moe_layers++;
@@ -312,8 +321,11 @@ static sluice_err shared_gate(struct describe *d, uint32_t l)
 sluice_err describe_layer(struct describe *d, uint32_t l)
 {
     struct sl_layer *y = &d->m->layers[l];
-    TRY(attention(d, l));
-    TRY(describe_vector(d, (int)l, "ffn_norm.weight", d->m->n_embd, false, &y->ffn_norm));
+    const char *ffn_norm = d->m->arch->ffn_norm ? d->m->arch->ffn_norm : "ffn_norm.weight";
+    TRY(describe_vector(d, (int)l, "attn_norm.weight", d->m->n_embd, false, &y->attn_norm));
+    y->is_delta = d->m->arch->has_deltanet && describe_find(d, (int)l, "ssm_out.weight") != NULL;
+    TRY(y->is_delta ? describe_deltanet(d, l) : attention(d, l));
+    TRY(describe_vector(d, (int)l, ffn_norm, d->m->n_embd, false, &y->ffn_norm));
     bool moe = describe_find(d, (int)l, "ffn_gate_inp.weight") != NULL;
     if (!moe) return dense_ffn(d, l, "", &y->ffn);
     TRY(moe_ffn(d, l));

@@ -1,5 +1,6 @@
 /* The forward pass: one for every architecture. A chunk of tokens goes through the layers together;
  * nothing a token computes depends on which others are in its chunk. */
+#include <float.h>
 #include <math.h>
 
 #include "base/clock.h"
@@ -70,9 +71,9 @@ static void add_residual(const struct sl_chunk *c)
 
 static bool all_finite(const float *x, uint64_t n)
 {
-    for (uint64_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return false;
-    return true;
+    int bad = 0; /* no early end: the loop is vectorized */
+    for (uint64_t i = 0; i < n; i++) bad |= !(fabsf(x[i]) <= FLT_MAX);
+    return bad == 0;
 }
 
 /* ---- layers ----------------------------------------------------------------------------- */
@@ -81,7 +82,7 @@ static sluice_err compute_layer(const struct sl_chunk *c)
 {
     struct sl_session *s = c->session;
     const struct sl_layer *y = &s->m->layers[c->layer];
-    sluice_err err = sl_attention(c);
+    sluice_err err = y->is_delta ? sl_deltanet(c) : sl_attention(c);
     if (err != SLUICE_OK) return err;
     add_residual(c);
     uint64_t n = (uint64_t)c->n * s->m->n_embd;
@@ -94,29 +95,40 @@ static sluice_err compute_layer(const struct sl_chunk *c)
     return SLUICE_OK;
 }
 
-/* Completes the times of a layer that began at start, and tells whoever listens. */
-static void tell_times(const struct sl_chunk *c, uint32_t layer, uint64_t start)
+/* What the phases and the store's reads have come to so far. */
+struct so_far {
+    struct sl_phases phases;
+    uint64_t stall_ns, demand_bytes;
+};
+
+static struct so_far look(const struct sl_session *s)
 {
-    struct sl_session *s = c->session;
-    struct sl_layer_times *t = &s->times;
-    t->dense_ns = sl_now_ns() - start - t->expert_ns - t->stall_ns;
-    if (s->on_layer) s->on_layer(s->on_layer_user, layer, c->n, t);
+    struct sl_expert_stats x = {0};
+    if (s->m->store) sl_expert_get_stats(s->m->store, &x);
+    return (struct so_far){s->phases, x.stall_ns, x.demand_bytes + x.prompt_bytes};
+}
+
+/* Tells whoever listens what a layer took since before. */
+static void tell_times(const struct sl_chunk *c, uint32_t layer, const struct so_far *before)
+{
+    const struct sl_session *s = c->session;
+    struct so_far now = look(s);
+    struct sl_layer_times t = {.stall_ns = now.stall_ns - before->stall_ns,
+                               .demand_bytes = now.demand_bytes - before->demand_bytes};
+    for (int i = 0; i < SL_PHASES; i++) t.ns[i] = now.phases.ns[i] - before->phases.ns[i];
+    s->on_layer(s->on_layer_user, layer, c->n, &t);
 }
 
 static sluice_err run_layer(const struct sl_chunk *c)
 {
     struct sl_session *s = c->session;
-    struct sl_expert_stats before = {0}, after = {0};
-    bool measured = s->on_layer && s->m->store;
-    uint64_t start = sl_now_ns();
-    s->times = (struct sl_layer_times){0};
-    if (measured) sl_expert_get_stats(s->m->store, &before);
+    struct so_far before;
+    if (s->on_layer) before = look(s);
     sluice_err err = compute_layer(c);
-    if (measured) sl_expert_get_stats(s->m->store, &after);
-    s->times.stall_ns = after.stall_ns - before.stall_ns;
-    s->times.demand_bytes =
-        after.demand_bytes + after.prompt_bytes - before.demand_bytes - before.prompt_bytes;
-    tell_times(c, c->layer, start);
+    if (s->on_layer) {
+        sl_phase_next(&s->phases, SL_PHASE_OTHER);
+        tell_times(c, c->layer, &before);
+    }
     return err;
 }
 
@@ -169,10 +181,12 @@ static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logit
     }
     c->layer = s->m->n_layers - 1;
     if (!logits && !want_last) return s->observer.fn ? show_head(c) : SLUICE_OK;
-    uint64_t start = sl_now_ns();
-    s->times = (struct sl_layer_times){0};
+    struct so_far before;
+    if (s->on_layer) before = look(s);
+    sl_phase_next(&s->phases, SL_PHASE_HEAD);
     err = logits ? head(c, 0, logits) : head(c, c->n - 1, s->scratch.logits);
-    tell_times(c, s->m->n_layers, start);
+    sl_phase_next(&s->phases, SL_PHASE_OTHER);
+    if (s->on_layer) tell_times(c, s->m->n_layers, &before);
     return err;
 }
 
@@ -217,6 +231,20 @@ static sluice_err check_ids(const struct sl_session *s, const int32_t *ids, size
     return SLUICE_OK;
 }
 
+/* Recurrent layers take in again what they have lost of the text before. */
+static sluice_err catch_up(struct sl_session *s, sluice_error *e)
+{
+    uint32_t n = (uint32_t)s->history.count, at = sl_recurrent_known(&s->recurrent, n);
+    sluice_err err = SLUICE_OK;
+    while (at < n && err == SLUICE_OK) {
+        struct sl_chunk c = {s, n - at < s->chunk ? n - at : s->chunk, at, 0, e};
+        err = run_chunk(&c, s->history.ids + at, NULL, false);
+        if (err == SLUICE_OK) s->eval_tokens += c.n;
+        at += c.n;
+    }
+    return err;
+}
+
 static sluice_err remember(struct sl_session *s, const int32_t *ids, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++) {
@@ -240,7 +268,10 @@ sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, f
 {
     sluice_err err = check_ids(s, ids, n, e);
     uint64_t start = sl_now_ns();
+    sl_phase_start(&s->phases);
     regrow_slots(s);
+    if (err == SLUICE_OK) err = catch_up(s, e);
+    if (err == SLUICE_OK && n > 1) sl_recurrent_keep(&s->recurrent);
     for (size_t at = 0; at < n && err == SLUICE_OK;) {
         uint32_t step = n - at < s->chunk ? (uint32_t)(n - at) : s->chunk;
         struct sl_chunk c = {s, step, (uint32_t)s->history.count, 0, e};
@@ -262,6 +293,8 @@ sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, f
         if (err == SLUICE_OK && last)
             *last = out ? out + (uint64_t)(step - 1) * s->m->n_vocab : s->scratch.logits;
     }
+    if (err != SLUICE_OK) sl_recurrent_rewind(&s->recurrent, (uint32_t)s->history.count);
+    sl_phase_next(&s->phases, SL_PHASE_OTHER);
     s->eval_ns += sl_now_ns() - start;
     return err;
 }

@@ -6,6 +6,7 @@
 #include "engine/api.h"
 #include "engine/text/sampler.h"
 #include "engine/text/stop.h"
+#include "engine/text/thought.h"
 
 #define ANSWER_BYTES (64ull << 10) /* small pieces of an answer: stop strings, block headers */
 
@@ -17,7 +18,9 @@ struct generation {
     struct sl_detok detok;
     char *piece; /* [piece_size] text of one token */
     size_t piece_size;
-    bool cut; /* the callback asked to stop */
+    struct sl_thought thought;
+    bool cut;     /* a callback asked to stop */
+    bool stopped; /* a stop string ended the answer */
     sluice_result r;
     struct sl_expert_stats begin,
         first; /* experts at the call, and when the first token was chosen */
@@ -26,29 +29,64 @@ struct generation {
 
 /* ---- text ------------------------------------------------------------------------------- */
 
+static void give(struct generation *g, sluice_text_fn *to, const char *text, size_t n)
+{
+    api_look_at_experts(g->s); /* the callback may ask */
+    if (n && to && !g->cut && to(g->opt.user, text, n)) g->cut = true;
+}
+
 static void emit(void *user, const char *text, size_t n)
 {
     struct generation *g = user;
-    api_look_at_experts(g->s); /* the callback may ask */
-    if (n && g->opt.on_text && !g->cut && g->opt.on_text(g->opt.user, text, n)) g->cut = true;
+    give(g, g->opt.on_text, text, n);
+}
+
+/* Stop strings end answers; a thought may hold them. */
+static void emit_part(void *user, bool thought, const char *text, size_t n)
+{
+    struct generation *g = user;
+    if (thought)
+        give(g, g->opt.on_thought, text, n);
+    else if (!g->stopped)
+        sl_stop_push(g->stop, (struct sl_str){text, n}, emit, g, &g->stopped);
+}
+
+static void divide(struct generation *g, size_t n)
+{
+    sl_thought_push(&g->thought, (struct sl_str){g->piece, n}, emit_part, g);
+}
+
+/* The text of a control token, "" for others. */
+static struct sl_str control_text(const struct generation *g, int32_t id)
+{
+    const struct sl_tokenizer *t = g->s->model->tokenizer;
+    if (sl_tokenizer_piece(t, id, false).n > 0) return (struct sl_str){"", 0};
+    return sl_tokenizer_piece(t, id, true);
 }
 
 /* Prints a token; true where a stop string ended the answer. */
 static bool print_token(struct generation *g, int32_t id)
 {
-    bool stopped = false;
-    size_t n = sl_detok_push(&g->detok, id, g->piece, g->piece_size);
-    sl_stop_push(g->stop, (struct sl_str){g->piece, n}, emit, g, &stopped);
-    return stopped;
+    bool was_inside = sl_thought_inside(&g->thought);
+    bool divided = g->thought.form != SL_THOUGHT_NONE;
+    struct sl_str control = divided ? control_text(g, id) : (struct sl_str){"", 0};
+    if (control.n > 0) {
+        divide(g, sl_detok_flush(&g->detok, g->piece, g->piece_size));
+        sl_thought_control(&g->thought, control, emit_part, g);
+    } else {
+        divide(g, sl_detok_push(&g->detok, id, g->piece, g->piece_size));
+    }
+    if (was_inside || sl_thought_inside(&g->thought)) g->r.thought_tokens++;
+    return g->stopped;
 }
 
 /* What was held back, when nothing more comes. */
 static void print_rest(struct generation *g)
 {
-    bool stopped = false;
-    size_t n = sl_detok_flush(&g->detok, g->piece, g->piece_size);
-    if (n) sl_stop_push(g->stop, (struct sl_str){g->piece, n}, emit, g, &stopped);
-    if (!stopped) sl_stop_flush(g->stop, emit, g);
+    divide(g, sl_detok_flush(&g->detok, g->piece, g->piece_size));
+    g->r.in_thought = sl_thought_inside(&g->thought);
+    sl_thought_flush(&g->thought, emit_part, g);
+    if (!g->stopped) sl_stop_flush(g->stop, emit, g);
 }
 
 /* ---- the prompt ------------------------------------------------------------------------- */
@@ -72,6 +110,7 @@ static sluice_err evaluate_prompt(struct generation *g, const int32_t *prompt, s
                        n, s->n_ctx);
     uint64_t at = common_prefix(&s->history, prompt, n);
     if (at == n) at--; /* the last token is evaluated again for its logits */
+    at = sl_session_reach(s, at);
     sl_session_truncate(s, at);
     g->r.reused_tokens = at;
     while (at < n) {
@@ -186,6 +225,15 @@ static uint32_t looks_back(const struct generation *g)
     return n > n_ctx && n <= SL_CONTEXT_MAX ? n_ctx : n;
 }
 
+/* How the answer is divided; an undivided one is all answer. */
+static void init_thought(struct generation *g, const int32_t *prompt, size_t n)
+{
+    const struct sl_tokenizer *t = g->s->model->tokenizer;
+    bool divided = g->opt.on_thought && !g->opt.show_special;
+    enum sl_thought_form form = divided ? sl_thought_form_of(t) : SL_THOUGHT_NONE;
+    sl_thought_init(&g->thought, form, sl_thought_is_open(t, prompt, n));
+}
+
 static sluice_err open_generation(struct generation *g)
 {
     sluice_model *m = g->s->model;
@@ -227,6 +275,7 @@ sluice_err sluice_generate(sluice_session *s, const int32_t *prompt, size_t n_pr
     if (err != SLUICE_OK) return err;
     err = open_generation(&g);
     if (err == SLUICE_OK) {
+        init_thought(&g, prompt, n_prompt);
         err = run(&g, prompt, n_prompt);
         note_reads(&g);
     }

@@ -77,15 +77,19 @@ void sl_kv_shrink(struct sl_kv *kv, uint32_t n)
     sl_region_decommit(&kv->region, blocks_of(n) * kv->block_bytes);
 }
 
+uint64_t sl_kv_head_bytes(const struct sl_kv *kv)
+{
+    return kv->data_bytes[0] + kv->scale_bytes[0] + kv->data_bytes[1] + kv->scale_bytes[1];
+}
+
 /* Start of a head's keys or values in a block. */
 static uint8_t *head_start(const struct sl_kv *kv, uint32_t layer, uint32_t head,
                            enum sl_kv_side side, uint32_t block)
 {
     SLUICE_DASSERT(head < kv->kv_heads[layer]);
     uint64_t keys = kv->data_bytes[0] + kv->scale_bytes[0];
-    uint64_t one = keys + kv->data_bytes[1] + kv->scale_bytes[1];
-    return kv->region.base + block * kv->block_bytes + kv->layer_offset[layer] + head * one +
-           (side == SL_KV_VALUES ? keys : 0);
+    return kv->region.base + block * kv->block_bytes + kv->layer_offset[layer] +
+           head * sl_kv_head_bytes(kv) + (side == SL_KV_VALUES ? keys : 0);
 }
 
 struct sl_kv_row sl_kv_row(const struct sl_kv *kv, uint32_t layer, uint32_t head,

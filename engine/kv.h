@@ -49,6 +49,8 @@ struct sl_kv_row {
 struct sl_kv_row sl_kv_row(const struct sl_kv *kv, uint32_t layer, uint32_t head,
                            enum sl_kv_side side, uint32_t pos);
 
+/* Bytes of a head in a block: its values follow its keys. */
+uint64_t sl_kv_head_bytes(const struct sl_kv *kv);
 /* The first n positions of block number block. */
 struct sl_k_kv sl_kv_view(const struct sl_kv *kv, uint32_t layer, uint32_t head,
                           enum sl_kv_side side, uint32_t block, uint32_t n);

@@ -12,17 +12,19 @@
 
 /* ---- activations ------------------------------------------------------------------------ */
 
-static uint32_t block_of(enum sl_act_kind kind) { return kind == SL_ACT_Q8_32 ? 32 : 256; }
+static uint32_t block_of(enum sl_act_kind kind) { return kind == SL_ACT_Q8_256 ? 256 : 32; }
 
 /* A block of codes q with max|q| = 127 gets a second digit where sum q^2 is below this: its largest
  * element is more than 3 times (blocks of 32) or 8 times (256) its root mean square. Few blocks of
  * bell-shaped values are like that; language models have channels that dwarf the rest, and the rest
  * carries the meaning. On SmolLM2-135M (Q4_1, a prompt of 37 tokens, 2026-11) this takes the error
- * of logits from 0.074 to 0.021 of their standard deviation; llama.cpp's is 0.067. docs/LEARNED.md
- * has the figures for other borders. */
+ * of logits from 0.074 to 0.021 of their standard deviation; llama.cpp's is 0.067. Weights of the
+ * container's 2 to 4 bits (rough) are off by so much themselves that 4.5 times, the root of 20, is
+ * as good for them, and faster. docs/LEARNED.md has the figures for other borders. */
 static uint32_t outlier_limit(enum sl_act_kind kind)
 {
-    return kind == SL_ACT_Q8_32 ? 127 * 127 * 32 / 9 : 127 * 127 * 256 / 64;
+    if (kind == SL_ACT_Q8_256) return 127 * 127 * 256 / 64;
+    return kind == SL_ACT_Q8_32 ? 127 * 127 * 32 / 9 : 127 * 127 * 32 / 20;
 }
 
 #define LINE_BYTES 64
@@ -41,11 +43,13 @@ static struct strides strides_of(enum sl_act_kind kind, uint32_t cols)
                             (padded / 16 + 31) & ~(uint64_t)31};
 }
 
-void sl_acts_layout(struct sl_acts *a, struct sl_layout *l, uint32_t capacity, uint32_t cols_max)
+void sl_acts_layout(struct sl_acts *a, struct sl_layout *l, uint32_t kinds, uint32_t capacity,
+                    uint32_t cols_max)
 {
-    *a = (struct sl_acts){.capacity = capacity, .cols_max = cols_max};
+    *a = (struct sl_acts){.kinds = kinds, .capacity = capacity, .cols_max = cols_max};
     a->f = sl_layout_take(l, capacity * (uint64_t)cols_max, sizeof(float));
     for (int kind = 0; kind < SL_ACT_KINDS; kind++) {
+        if (!(kinds & 1u << kind)) continue;
         a->act[kind] = sl_layout_take(l, capacity, sizeof(struct sl_k_act));
         if (kind == SL_ACT_F32) continue;
         struct strides st = strides_of((enum sl_act_kind)kind, cols_max);
@@ -77,6 +81,17 @@ struct digits {
     struct sl_k_act_out first, second;
 };
 
+/* Where both digits of vector i are. */
+static struct digits digits_of(const struct sl_acts *a, enum sl_act_kind kind, uint64_t i)
+{
+    struct strides st = strides_of(kind, a->cols);
+    struct digits g = {.kind = kind};
+    g.first = (struct sl_k_act_out){a->q[kind] + 2 * i * st.q, a->d[kind] + 2 * i * st.d,
+                                    a->sums[kind] + 2 * i * st.sums};
+    g.second = (struct sl_k_act_out){g.first.q + st.q, g.first.d + st.d, g.first.sums + st.sums};
+    return g;
+}
+
 /* Quantizes the rounding errors of block b, x - d * q rounded once. False where there are none. */
 static bool second_digit(const struct digits *g, const float *x, uint32_t b)
 {
@@ -89,40 +104,42 @@ static bool second_digit(const struct digits *g, const float *x, uint32_t b)
     return g->k->quantize(error, n, n, &out) && out.d[0] != 0.0f;
 }
 
-/* Both digits of one vector. */
-static bool quantize(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind,
-                     uint32_t i)
+bool sl_acts_part(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind, uint32_t i,
+                  struct sl_stretch part)
 {
-    struct strides st = strides_of(kind, a->cols);
-    uint32_t block = block_of(kind);
+    SLUICE_DASSERT(i < a->n && part.n <= a->cols && part.first <= a->cols - part.n);
+    SLUICE_DASSERT(a->kinds & 1u << kind);
+    if (kind == SL_ACT_F32) return true;
+    struct digits g = digits_of(a, kind, i);
+    uint32_t block = block_of(kind), first = part.first / block, n = part.n / block;
     const float *x = a->f + (uint64_t)i * a->cols;
-    struct digits g = {.k = c->kernels, .kind = kind};
-    g.first = (struct sl_k_act_out){a->q[kind] + 2 * i * st.q, a->d[kind] + 2 * i * st.d,
-                                    a->sums[kind] + 2 * i * st.sums};
-    g.second = (struct sl_k_act_out){g.first.q + st.q, g.first.d + st.d, g.first.sums + st.sums};
-    bool good = g.k->quantize(x, a->cols, block, &g.first);
-
-    bool any = false;
-    for (uint32_t b = 0; b < a->cols / block; b++) {
+    SLUICE_DASSERT(first * block == part.first && n * block == part.n);
+    g.k = c->kernels;
+    struct sl_k_act_out out = {g.first.q + part.first, g.first.d + first,
+                               g.first.sums + part.first / 16};
+    bool good = g.k->quantize(x + part.first, part.n, block, &out);
+    for (uint32_t b = first; b < first + n; b++) {
         bool has = is_coarse(g.first.q + b * block, kind) && second_digit(&g, x, b);
         if (!has) g.second.d[b] = 0.0f;
-        any |= has;
     }
+    return good;
+}
+
+void sl_acts_complete(struct sl_acts *a, enum sl_act_kind kind, uint32_t i)
+{
+    if (kind == SL_ACT_F32) {
+        a->act[kind][i] = (struct sl_k_act){.f = a->f + (uint64_t)i * a->cols};
+        return;
+    }
+    struct digits g = digits_of(a, kind, i);
+    bool any = false;
+    for (uint32_t b = 0; b < a->cols / block_of(kind); b++) any |= g.second.d[b] != 0.0f;
     a->act[kind][i] = (struct sl_k_act){
         .q = g.first.q,
         .d = g.first.d,
         .sums = g.first.sums,
         .second = {g.second.q, any ? g.second.d : NULL, g.second.sums},
     };
-    return good;
-}
-
-bool sl_acts_one(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind, uint32_t i)
-{
-    SLUICE_DASSERT(i < a->n);
-    if (kind != SL_ACT_F32) return quantize(c, a, kind, i);
-    a->act[kind][i] = (struct sl_k_act){.f = a->f + (uint64_t)i * a->cols};
-    return true;
 }
 
 struct acts_job {
@@ -136,13 +153,15 @@ static void acts_one(void *arg, uint32_t task, uint32_t worker)
 {
     (void)worker;
     struct acts_job *j = arg;
-    if (!sl_acts_one(j->c, j->a, j->kind, task))
+    if (!sl_acts_part(j->c, j->a, j->kind, task, (struct sl_stretch){0, j->a->cols}))
         atomic_store_explicit(&j->bad, true, memory_order_relaxed);
+    sl_acts_complete(j->a, j->kind, task);
 }
 
 const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a, uint32_t type)
 {
     enum sl_act_kind kind = sl_k_act_kind(type);
+    SLUICE_ASSERT(a->kinds & 1u << kind);
     if (a->ready[kind]) return a->act[kind];
     struct acts_job j = {c, a, kind, false};
     if (kind == SL_ACT_F32)
@@ -156,8 +175,23 @@ const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a
 
 /* ---- products --------------------------------------------------------------------------- */
 
+void sl_mm_rows(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows)
+{
+    struct sl_k_matmul m = {
+        .w = mm->w.w + rows.first * mm->w.row_bytes,
+        .row_bytes = mm->w.row_bytes,
+        .rows = rows.n,
+        .cols = mm->w.cols,
+        .x = mm->x,
+        .n_tokens = mm->n_tokens,
+        .y = mm->y + rows.first,
+        .y_stride = mm->y_stride,
+    };
+    c->kernels->matmul[SL_TYPE_SLOT(mm->w.type)](&m);
+}
+
 struct mm_job {
-    const struct sl_kernels *k;
+    const struct sl_compute *c;
     const struct sl_mm *items;
     uint32_t n_items, tile_rows;
 };
@@ -193,22 +227,12 @@ static void run_tile(void *arg, uint32_t task, uint32_t worker)
     const struct sl_mm *i = item_of(j, task);
     uint32_t row = (task - i->first_task) * j->tile_rows;
     uint32_t rows = i->w.rows - row < j->tile_rows ? i->w.rows - row : j->tile_rows;
-    struct sl_k_matmul m = {
-        .w = i->w.w + row * i->w.row_bytes,
-        .row_bytes = i->w.row_bytes,
-        .rows = rows,
-        .cols = i->w.cols,
-        .x = i->x,
-        .n_tokens = i->n_tokens,
-        .y = i->y + row,
-        .y_stride = i->y_stride,
-    };
-    j->k->matmul[SL_TYPE_SLOT(i->w.type)](&m);
+    sl_mm_rows(j->c, i, (struct sl_stretch){row, rows});
 }
 
 void sl_mm_run(const struct sl_compute *c, struct sl_mm *items, uint32_t n_items)
 {
-    struct mm_job j = {c->kernels, items, n_items, tile_rows_for(c, items, n_items)};
+    struct mm_job j = {c, items, n_items, tile_rows_for(c, items, n_items)};
     uint32_t tasks = 0;
     for (uint32_t i = 0; i < n_items; i++) {
         items[i].first_task = tasks;

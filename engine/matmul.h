@@ -16,9 +16,14 @@ struct sl_compute {
     struct sl_pool *pool;
 };
 
+struct sl_stretch {
+    uint32_t first, n;
+};
+
 /* Up to capacity vectors as inputs of products. They are written as floats; the int8 forms are made
  * when a weight type asks for them, once. */
 struct sl_acts {
+    uint32_t kinds; /* there is room for, of sl_k_act_bit; the others' arrays are NULL */
     uint32_t capacity, cols_max;
     uint32_t n, cols;        /* in use */
     float *f;                /* [n][cols] */
@@ -29,15 +34,20 @@ struct sl_acts {
     bool ready[SL_ACT_KINDS];
 };
 
-/* Takes memory for capacity vectors of up to cols_max elements. */
-void sl_acts_layout(struct sl_acts *a, struct sl_layout *l, uint32_t capacity, uint32_t cols_max);
+/* Takes memory for capacity vectors of up to cols_max elements, as floats and in these kinds, which
+ * are those of all weights that will be asked for (sl_k_act_bit). */
+void sl_acts_layout(struct sl_acts *a, struct sl_layout *l, uint32_t kinds, uint32_t capacity,
+                    uint32_t cols_max);
 /* Starts a new set: n vectors of cols elements, to be written at f[i * cols]. */
 void sl_acts_begin(struct sl_acts *a, uint32_t n, uint32_t cols);
 /* The vectors in the form for weights of a type; NULL where a value is not finite. */
 const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a, uint32_t type);
-/* The same for one vector of a set, of which others are still being written: act[kind][i] is valid
- * afterwards. False where a value is not finite. Thread: any worker, distinct vectors. */
-bool sl_acts_one(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind, uint32_t i);
+/* The same in steps, for vectors of which parts are still being written: elements [first, first +
+ * n) of vector i, whole blocks; false where one is not finite. Thread: any worker, distinct parts.
+ * Then, when all parts are there, on one thread: act[kind][i] is valid afterwards. */
+bool sl_acts_part(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kind kind, uint32_t i,
+                  struct sl_stretch part);
+void sl_acts_complete(struct sl_acts *a, enum sl_act_kind kind, uint32_t i);
 
 /* One product: y[t * y_stride + r] = row r of w times vector t. */
 struct sl_mm {
@@ -48,6 +58,9 @@ struct sl_mm {
     uint64_t y_stride;
     uint32_t first_task; /* used by sl_mm_run */
 };
+
+/* Rows of one product. Thread: any worker. */
+void sl_mm_rows(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows);
 
 /* Runs all products, which must not overlap in y. */
 void sl_mm_run(const struct sl_compute *c, struct sl_mm *items, uint32_t n_items);

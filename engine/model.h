@@ -32,13 +32,41 @@ struct sl_ffn {
     const float *gate_bias, *up_bias, *down_bias;
 };
 
+/* Sizes of the gated DeltaNet layers of a model, all alike. */
+struct sl_delta_shape {
+    uint32_t n_k_heads, n_v_heads; /* the second a multiple of the first */
+    uint32_t head_k, head_v;       /* elements; head_v a multiple of SL_DELTA_COLS */
+    uint32_t taps;                 /* of the convolution, 2..SL_CONV_TAPS_MAX */
+    uint32_t channels;             /* it goes over: q, k of all key heads, v of all value heads */
+};
+
+/* Weights of one such layer. */
+struct sl_delta {
+    uint32_t index;       /* among the DeltaNet layers */
+    struct sl_matrix qkv; /* [channels][n_embd] */
+    struct sl_matrix (
+        *by_head)[4];       /* [n_k_heads] or NULL: rows of q, k, v, z of a key head and its
+                               value heads, as early files have them; qkv and z are absent */
+    struct sl_matrix z;     /* [n_v_heads * head_v][n_embd] gate of the output */
+    struct sl_matrix ba[2]; /* beta and alpha: [n_v_heads][n_embd] each, or in one of twice the
+                               rows: by key head, beta of its value heads, then their alpha */
+    const float *conv;      /* [channels][taps] */
+    const float *a, *dt;    /* [n_v_heads] decay = exp(a * softplus(alpha + dt)) */
+    const float *norm;      /* [head_v] */
+    struct sl_matrix out;   /* [n_embd][n_v_heads * head_v] */
+};
+
 struct sl_layer {
     const float *attn_norm, *ffn_norm; /* [n_embd] */
+
+    bool is_delta; /* gated DeltaNet in place of attention, whose fields are then zero */
+    struct sl_delta delta;
 
     /* Attention. head_v may differ from head_k. */
     uint32_t n_heads, n_kv_heads;
     struct sl_matrix wq, wk, wv, wo; /* rows: n_heads * head_k, n_kv_heads * head_k, n_kv_heads *
                                         head_v, n_embd */
+    bool gated; /* wq has twice the rows: of each head, its query, then a gate of its output */
     const float *bq, *bk, *bv, *bo;  /* or NULL */
     const float *q_norm, *k_norm;    /* or NULL */
     bool q_norm_whole, k_norm_whole; /* over all heads together; otherwise each head apart */
@@ -70,6 +98,8 @@ struct sl_model {
      * the whole context here, so that a longer one would be wrong. */
     uint32_t n_ctx_most;
     uint32_t head_k, head_v; /* elements of a key and a value head */
+    uint32_t n_delta_layers;
+    struct sl_delta_shape delta; /* where there are any */
     float norm_eps;
     float clamp_qkv;                  /* > 0: q, k, v are clamped to +- this */
     float attn_scale;                 /* of query . key */
@@ -87,10 +117,14 @@ struct sl_model {
     const float *output_norm;
     struct sl_layer *layers; /* [n_layers] */
 
-    /* Most of any layer, for sizing. */
+    /* Most of any layer, for sizing. max_q_rows: q, or q, k and v of a DeltaNet layer; max_o_cols:
+     * what either kind gives to its last product. */
     uint32_t max_q_rows, max_k_rows, max_v_rows, max_o_cols, max_ff, max_ff_exp, max_experts,
         max_top_k;
     uint32_t n_moe_layers;
+    /* The forms that weights take activations in, bits of sl_k_act_bit: all resident weights, gate
+     * and up of the experts, and their down. */
+    uint32_t dense_acts, expert_in_acts, expert_out_acts;
     uint64_t n_params;
 
     /* Loading. */

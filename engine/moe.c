@@ -134,6 +134,7 @@ sluice_err sl_moe_ffn(const struct sl_chunk *c)
 {
     struct sl_session *s = c->session;
     struct moe_run r = {.c = c, .y = &s->m->layers[c->layer], .in_order = c->n > 1};
+    sl_phase_next(&s->phases, SL_PHASE_ROUTING);
     sluice_err err = route(c, r.y);
     if (err != SLUICE_OK) return err;
     r.k = r.y->router.top_k;
@@ -146,5 +147,6 @@ sluice_err sl_moe_ffn(const struct sl_chunk *c)
     if (err == SLUICE_OK) err = moe_run_experts(&r);
     sl_expert_end(s->m->store);
     if (err == SLUICE_OK) add_shared(&r);
+    sl_phase_next(&s->phases, SL_PHASE_OTHER);
     return err;
 }

@@ -5,10 +5,8 @@
  * takes experts in whatever order they arrive and adds them up at the end. A prompt chunk may have
  * more pairs than the buffers hold: it takes experts in ascending order, as many at a time as fit,
  * and adds each group at once, which is the same sum. */
-#include <stdatomic.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "engine/moe.h"
 
 static struct sl_matrix part_matrix(const struct sl_expert_part *p, const uint8_t *w)
@@ -45,25 +43,6 @@ static struct rows rows_of(const struct moe_run *r, uint32_t expert)
 /* ---- gate and up -------------------------------------------------------------------------------
  */
 
-struct gate_job {
-    const struct moe_run *r;
-    enum sl_act_kind kind; /* what down takes */
-    atomic_bool bad;       /* relaxed: read after the pool's own barrier */
-};
-
-/* silu(gate) * up of one pair, and its form for down's weights. */
-static void gate_pair(void *arg, uint32_t task, uint32_t worker)
-{
-    (void)worker;
-    struct gate_job *j = arg;
-    struct sl_session *s = j->r->c->session;
-    uint32_t row = s->scratch.row_list[task], ff = s->scratch.pair_ff.cols;
-    float *gate = s->scratch.pair_ff.f + (uint64_t)row * ff;
-    s->compute.kernels->silu_mul(gate, s->scratch.pair_up + (uint64_t)row * ff, ff, gate);
-    if (!sl_acts_one(&s->compute, &s->scratch.pair_ff, j->kind, row))
-        atomic_store_explicit(&j->bad, true, memory_order_relaxed);
-}
-
 /* The experts among ready whose gate and up are there. */
 static sluice_err run_inputs(const struct moe_run *r, uint32_t n_ready)
 {
@@ -74,8 +53,7 @@ static sluice_err run_inputs(const struct moe_run *r, uint32_t n_ready)
         sl_acts_for(compute, &s->norm, shape->part[0].type),
         sl_acts_for(compute, &s->norm, shape->part[shape->n_parts - 2].type)};
     if (!x[0] || !x[1]) return sl_not_finite(r->c, "input of the experts");
-    uint32_t ff = s->pair_ff.cols, n_rows = 0;
-    struct sl_mm *mm = s->mm;
+    uint32_t n = 0;
     for (uint32_t i = 0; i < n_ready; i++) {
         if (!(s->ready[i].steps & SL_EXPERT_INPUTS)) continue;
         struct rows p = rows_of(r, s->ready[i].expert);
@@ -84,21 +62,19 @@ static sluice_err run_inputs(const struct moe_run *r, uint32_t n_ready)
             uint32_t token = s->pair_token[r->first_pair + row];
             s->pair_x[0][row] = x[0][token];
             s->pair_x[1][row] = x[1][token];
-            s->row_list[n_rows++] = row;
         }
         struct sl_matrix w[2];
         gate_and_up(shape, &s->ready[i].view, w);
-        float *gate = s->pair_ff.f + (uint64_t)p.first * ff;
-        float *up = s->pair_up + (uint64_t)p.first * ff;
-        *mm++ = (struct sl_mm){w[0], s->pair_x[0] + p.first, p.n, gate, ff, 0};
-        *mm++ = (struct sl_mm){w[1], s->pair_x[1] + p.first, p.n, up, ff, 0};
+        s->gated[n++] =
+            (struct sl_gated){.gate = {.w = w[0], .x = s->pair_x[0] + p.first, .n_tokens = p.n},
+                              .up = {.w = w[1], .x = s->pair_x[1] + p.first, .n_tokens = p.n},
+                              .first = p.first};
     }
-    if (n_rows == 0) return SLUICE_OK;
-    sl_mm_run(compute, s->mm, (uint32_t)(mm - s->mm));
-    struct gate_job j = {r, sl_k_act_kind(shape->part[shape->n_parts - 1].type), false};
-    sl_pool_run(compute->pool, gate_pair, &j, n_rows);
-    bool bad = atomic_load_explicit(&j.bad, memory_order_relaxed);
-    return bad ? sl_not_finite(r->c, "the experts") : SLUICE_OK;
+    if (n == 0) return SLUICE_OK;
+    const struct sl_gated_out out = {&s->pair_ff, shape->part[shape->n_parts - 1].type, s->pair_up,
+                                     s->gated_done};
+    bool good = sl_gated_run(compute, s->gated, n, &out);
+    return good ? SLUICE_OK : sl_not_finite(r->c, "the experts");
 }
 
 /* ---- down, and the sums ------------------------------------------------------------------------
@@ -193,12 +169,12 @@ sluice_err moe_run_experts(struct moe_run *r)
     memset(s->scratch.out, 0, (uint64_t)r->c->n * s->m->n_embd * sizeof *s->scratch.out);
     for (;;) {
         uint32_t n;
+        sl_phase_next(&s->phases, SL_PHASE_WAITING);
         sluice_err err = sl_expert_next(s->m->store, s->scratch.ready, group_limit(r), &n, r->c->e);
+        sl_phase_next(&s->phases, SL_PHASE_EXPERT);
         if (err != SLUICE_OK) return err;
         if (n == 0) break;
-        uint64_t start = sl_now_ns();
         err = run_group(r, n);
-        s->times.expert_ns += sl_now_ns() - start;
         if (err != SLUICE_OK) return err;
     }
     if (!r->in_order) add_experts(r, r->y->n_experts - 1);

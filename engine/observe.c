@@ -65,6 +65,26 @@ void sl_observe_attn_output(const struct sl_chunk *c)
     show(c, (struct shown){"attn_output", NULL, 0, 1}, a->f, a->n, a->cols);
 }
 
+/* All names that files have; beta and alpha are in one tensor or in two, q, k, v and z too. */
+void sl_observe_delta_input(const struct sl_chunk *c)
+{
+    static const char *const parts[] = {"attn_qkv", "ssm_in",   "attn_gate",
+                                        "ssm_ba",   "ssm_beta", "ssm_alpha"};
+    const struct sl_acts *a = &c->session->scratch.norm;
+    const char *first = NULL;
+    for (size_t i = 0; i < SL_ARRAY_LEN(parts); i++) {
+        if (!has(c, parts[i])) continue;
+        show(c, (struct shown){parts[i], first, 0, 1}, a->f, a->n, a->cols);
+        if (!first) first = parts[i];
+    }
+}
+
+void sl_observe_delta_output(const struct sl_chunk *c)
+{
+    const struct sl_acts *a = &c->session->scratch.attn;
+    show(c, (struct shown){"ssm_out", NULL, 0, 1}, a->f, a->n, a->cols);
+}
+
 void sl_observe_ffn_input(const struct sl_chunk *c)
 {
     const struct sl_acts *a = &c->session->scratch.norm;

@@ -21,17 +21,17 @@ static void moe_layout(struct sl_scratch *s, const struct sl_model *m, uint32_t 
     s->first_pair = sl_layout_take(l, m->max_experts + 1, sizeof *s->first_pair);
     s->added = sl_layout_take(l, chunk, sizeof *s->added);
     s->ready = sl_layout_take(l, m->max_experts, sizeof *s->ready);
-    s->row_list = sl_layout_take(l, rows, sizeof *s->row_list);
     for (int i = 0; i < 2; i++) s->pair_x[i] = sl_layout_take(l, rows, sizeof *s->pair_x[i]);
     s->pair_up = sl_layout_take(l, (uint64_t)rows * m->max_ff_exp, sizeof *s->pair_up);
-    sl_acts_layout(&s->pair_ff, l, rows, m->max_ff_exp);
+    sl_acts_layout(&s->pair_ff, l, m->expert_out_acts, rows, m->max_ff_exp);
     s->pair_out = sl_layout_take(l, (uint64_t)rows * m->n_embd, sizeof *s->pair_out);
-    s->mm = sl_layout_take(l, 2 * m->max_experts + 4, sizeof *s->mm);
+    s->mm = sl_layout_take(l, m->max_experts, sizeof *s->mm);
+    s->gated = sl_layout_take(l, m->max_experts, sizeof *s->gated);
     if (m->max_ff > 0) {
         s->shared = sl_layout_take(l, (uint64_t)chunk * m->n_embd, sizeof *s->shared);
         s->shared_gate = sl_layout_take(l, chunk, sizeof *s->shared_gate);
     }
-    sl_acts_layout(&s->guess, l, 1, m->n_embd);
+    sl_acts_layout(&s->guess, l, m->dense_acts, 1, m->n_embd);
     s->guess_scores = sl_layout_take(l, m->max_experts, sizeof *s->guess_scores);
     s->hints = sl_layout_take(l, m->max_experts, sizeof *s->hints);
 }
@@ -41,21 +41,30 @@ static void scratch_layout(struct sl_scratch *s, const struct sl_model *m, uint3
 {
     s->x = sl_layout_take(l, (uint64_t)chunk * m->n_embd, sizeof *s->x);
     s->out = sl_layout_take(l, (uint64_t)chunk * m->n_embd, sizeof *s->out);
-    sl_acts_layout(&s->norm, l, chunk, m->n_embd);
+    sl_acts_layout(&s->norm, l, m->dense_acts | m->expert_in_acts, chunk, m->n_embd);
     s->q = sl_layout_take(l, (uint64_t)chunk * m->max_q_rows, sizeof *s->q);
     s->k = sl_layout_take(l, (uint64_t)chunk * m->max_k_rows, sizeof *s->k);
     s->v = sl_layout_take(l, (uint64_t)chunk * m->max_v_rows, sizeof *s->v);
+    if (m->n_delta_layers) {
+        uint64_t v_heads = m->delta.n_v_heads;
+        s->z = sl_layout_take(l, chunk * v_heads * m->delta.head_v, sizeof *s->z);
+        s->ba = sl_layout_take(l, chunk * v_heads * 2, sizeof *s->ba);
+    }
     s->rope = sl_layout_take(l, (uint64_t)chunk * m->rope.n_rot, sizeof *s->rope);
-    sl_acts_layout(&s->attn, l, chunk, m->max_o_cols);
+    sl_acts_layout(&s->attn, l, m->dense_acts, chunk, m->max_o_cols);
     s->up = sl_layout_take(l, (uint64_t)chunk * m->max_ff, sizeof *s->up);
-    sl_acts_layout(&s->ff, l, chunk, m->max_ff);
+    sl_acts_layout(&s->ff, l, m->dense_acts, chunk, m->max_ff);
+    uint64_t done =
+        sl_max_u64(sl_gated_done(1, m->max_ff), sl_gated_done(m->max_experts, m->max_ff_exp));
+    s->gated_done = sl_layout_take(l, done, sizeof *s->gated_done);
     if (m->n_moe_layers) moe_layout(s, m, chunk, l);
-    uint64_t heads = (uint64_t)threads * SL_ATT_HEADS;
-    s->att_scores = sl_layout_take(l, heads * SL_KV_BLOCK, sizeof *s->att_scores);
+    uint64_t rows = (uint64_t)threads * SL_ATT_ROWS;
+    s->att_scores = sl_layout_take(l, rows * SL_KV_BLOCK, sizeof *s->att_scores);
+    s->att_acc = sl_layout_take(l, rows * m->head_v, sizeof *s->att_acc);
     s->att_q_stride = ((uint64_t)m->head_k + 31) & ~(uint64_t)31;
     s->att_d_stride = (s->att_q_stride / SL_KV_GROUP + 15) & ~(uint64_t)15;
-    s->att_q = sl_layout_take(l, heads * s->att_q_stride, sizeof *s->att_q);
-    s->att_d = sl_layout_take(l, heads * s->att_d_stride, sizeof *s->att_d);
+    s->att_q = sl_layout_take(l, rows * s->att_q_stride, sizeof *s->att_q);
+    s->att_d = sl_layout_take(l, rows * s->att_d_stride, sizeof *s->att_d);
     s->embd_stage = sl_layout_take(l, sl_embed_room(m), 1);
     s->logits = sl_layout_take(l, m->n_vocab, sizeof *s->logits);
 }
@@ -135,13 +144,15 @@ sluice_err sl_session_init(struct sl_session *s, struct sl_model *m, const struc
         scratch_layout(&s->scratch, m, config->chunk, threads, &l);
         SLUICE_ASSERT(l.used == bytes);
         err = sl_kv_init(&s->kv, m, config->kv, config->n_ctx, b);
+        if (err == SLUICE_OK) err = sl_recurrent_init(&s->recurrent, m, b);
     }
     if (err != SLUICE_OK) {
         sl_session_deinit(s);
         return sl_fail(
             e, err,
-            "no memory for a session: %llu bytes of working memory wanted, chunk %u, threads %u",
-            (unsigned long long)bytes, config->chunk, threads);
+            "no memory for a session: %llu bytes of working memory and recurrent state wanted, "
+            "chunk %u, threads %u",
+            (unsigned long long)(bytes + sl_recurrent_bytes(m)), config->chunk, threads);
     }
     err = open_extra(s, config, e);
     if (err != SLUICE_OK) sl_session_deinit(s);
@@ -151,6 +162,7 @@ sluice_err sl_session_init(struct sl_session *s, struct sl_model *m, const struc
 void sl_session_deinit(struct sl_session *s)
 {
     sl_kv_deinit(&s->kv);
+    sl_recurrent_deinit(&s->recurrent);
     sl_predictor_close(s->predictor);
     sl_sticky_close(s->sticky);
     s->predictor = NULL;
@@ -168,4 +180,10 @@ void sl_session_truncate(struct sl_session *s, uint64_t n)
     uint64_t before = s->kv.region.committed_bytes;
     sl_kv_shrink(&s->kv, (uint32_t)n);
     s->kv_shrunk |= s->kv.region.committed_bytes < before;
+    sl_recurrent_rewind(&s->recurrent, (uint32_t)n);
+}
+
+uint64_t sl_session_reach(const struct sl_session *s, uint64_t n)
+{
+    return sl_recurrent_reach(&s->recurrent, (uint32_t)n);
 }

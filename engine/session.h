@@ -5,25 +5,31 @@
 
 #include <stdatomic.h>
 
+#include "engine/gated.h"
 #include "engine/kv.h"
 #include "engine/matmul.h"
+#include "engine/phases.h"
+#include "engine/recurrent.h"
 #include "engine/text/tokenizer.h"
 #include "include/sluice.h"
 #include "router/predict.h"
 #include "router/sticky.h"
 
-#define SL_ATT_HEADS 8u /* query heads that go over a block of keys and values together */
+/* Query heads, of one token or several, that go over a block of keys and values together. */
+#define SL_ATT_ROWS 32u
 
 /* Working memory for a chunk of up to chunk tokens; rows are tokens unless said otherwise. */
 struct sl_scratch {
     float *x;            /* [chunk][n_embd] the residual stream */
     float *out;          /* [chunk][n_embd] what a sublayer adds to it */
     struct sl_acts norm; /* normalized x */
-    float *q, *k, *v;    /* [chunk][rows] */
+    float *q, *k, *v;    /* [chunk][rows]; of a DeltaNet layer q holds all three, side by side */
+    float *z, *ba;       /* DeltaNet: [chunk][rows] */
     float *rope;         /* [chunk][n_rot] cosines and sines */
     struct sl_acts attn; /* attention output, heads side by side */
     float *up;           /* [chunk][max_ff] */
     struct sl_acts ff;   /* gate, then silu(gate) * up */
+    _Atomic uint32_t *gated_done; /* see gated.h */
 
     /* Mixture of Experts. A pair is one token at one of its experts; pairs are numbered by expert,
      * then token. The pairs' buffers have a row for each of pair_capacity pairs at a time. */
@@ -36,22 +42,23 @@ struct sl_scratch {
     uint32_t *first_pair;          /* [max_experts + 1] */
     uint32_t *added;               /* [chunk] choices whose results are in out */
     struct sl_expert_ready *ready; /* [max_experts] */
-    uint32_t *row_list;            /* [pair_capacity] */
     struct sl_k_act *pair_x[2];    /* [pair_capacity] inputs for gate and for up, of norm */
     float *pair_up;                /* [pair_capacity][max_ff_exp] */
     struct sl_acts pair_ff;        /* gate, then silu(gate) * up */
     float *pair_out;               /* [pair_capacity][n_embd] */
-    struct sl_mm *mm;              /* [2 * max_experts + 4] products of one run */
+    struct sl_mm *mm;              /* [max_experts] products of one run */
+    struct sl_gated *gated;        /* [max_experts] */
     float *shared;                 /* [chunk][n_embd] the shared expert's result */
     float *shared_gate;            /* [chunk] */
     struct sl_acts guess;          /* one vector: input of the next layer's router */
     float *guess_scores;           /* [max_experts] */
     struct sl_expert_hint *hints;  /* [max_experts] */
 
-    /* Attention, for each worker and each of the heads it takes at once. */
-    float *att_scores; /* [threads][SL_ATT_HEADS][SL_KV_BLOCK] */
-    int16_t *att_q;    /* [threads][SL_ATT_HEADS][head_k rounded up] query codes */
-    float *att_d;      /* [threads][SL_ATT_HEADS][groups] */
+    /* Attention, for each worker and each of the rows it takes at once. */
+    float *att_scores; /* [threads][SL_ATT_ROWS][SL_KV_BLOCK] */
+    float *att_acc;    /* [threads][SL_ATT_ROWS][head_v] */
+    int16_t *att_q;    /* [threads][SL_ATT_ROWS][head_k rounded up] query codes */
+    float *att_d;      /* [threads][SL_ATT_ROWS][groups] */
     uint64_t att_q_stride, att_d_stride;
 
     uint8_t *embd_stage; /* rows of the embedding table as read */
@@ -61,10 +68,9 @@ struct sl_scratch {
 
 /* Where the time of a layer went, for measurements. */
 struct sl_layer_times {
-    uint64_t dense_ns;  /* attention, norms, router, and what else is not below */
-    uint64_t expert_ns; /* products of routed experts */
-    uint64_t stall_ns;  /* waiting for the drive */
-    uint64_t demand_bytes;
+    uint64_t ns[SL_PHASES];
+    uint64_t stall_ns;     /* of the waiting phase: the drive had nothing to hand out */
+    uint64_t demand_bytes; /* read for this layer */
 };
 /* layer n_layers stands for the head. Called on the driver after each layer. */
 typedef void sl_layer_fn(void *user, uint32_t layer, uint32_t n_tokens,
@@ -89,6 +95,7 @@ struct sl_session {
     struct sl_budget *budget;
     uint32_t chunk, n_ctx;
     struct sl_kv kv;
+    struct sl_recurrent recurrent;
     struct sl_ids history; /* ids of the context; count is its length */
     struct sl_scratch scratch;
     uint8_t *memory;                /* of scratch */
@@ -97,7 +104,7 @@ struct sl_session {
     float drop_cold;                /* 0: nothing is dropped */
     uint64_t n_dropped;             /* choices left out so far */
     bool kv_shrunk;                 /* since the last evaluation: slots may grow again */
-    struct sl_layer_times times;    /* of the layer under way */
+    struct sl_phases phases;        /* since the session was opened */
     sl_layer_fn *on_layer;          /* or NULL */
     void *on_layer_user;
     struct sl_observer observer;
@@ -133,7 +140,11 @@ void sl_session_deinit(struct sl_session *s);
  * an error it holds the chunks that were complete. Errors: see sluice_session_eval. */
 SL_MUST_CHECK sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n,
                                          float *logits, const float **last, sluice_error *e);
+/* Keeps the first n tokens. Recurrent layers cannot always go back just there: the next evaluation
+ * then begins by evaluating again what they have lost. */
 void sl_session_truncate(struct sl_session *s, uint64_t n);
+/* The most of the first n tokens that can be kept without that. */
+uint64_t sl_session_reach(const struct sl_session *s, uint64_t n);
 
 /* ---- the parts of a forward pass, for one chunk of n tokens at position pos ------------- */
 
@@ -151,6 +162,8 @@ SL_MUST_CHECK sluice_err sl_embed(const struct sl_chunk *c, const int32_t *ids);
 uint64_t sl_embed_room(const struct sl_model *m);
 /* scratch.out = attention(norm(scratch.x)); writes keys and values of the chunk. */
 SL_MUST_CHECK sluice_err sl_attention(const struct sl_chunk *c);
+/* The same of a gated DeltaNet layer; its state takes in the chunk. */
+SL_MUST_CHECK sluice_err sl_deltanet(const struct sl_chunk *c);
 /* out = dense network of scratch.norm, whose set must have been begun. */
 SL_MUST_CHECK sluice_err sl_dense_ffn(const struct sl_chunk *c, const struct sl_ffn *f, float *out);
 /* scratch.out = routed experts (and the shared one) of scratch.norm. */
@@ -164,6 +177,8 @@ void sl_add_bias(const struct sl_chunk *c, const float *bias, float *y, uint32_t
  * attention's output, and what the network's down projection takes. */
 void sl_observe_attn_input(const struct sl_chunk *c);
 void sl_observe_attn_output(const struct sl_chunk *c);
+void sl_observe_delta_input(const struct sl_chunk *c);
+void sl_observe_delta_output(const struct sl_chunk *c);
 void sl_observe_ffn_input(const struct sl_chunk *c);
 void sl_observe_ffn_output(const struct sl_chunk *c);
 void sl_observe_router(const struct sl_chunk *c);

@@ -22,7 +22,7 @@ static sluice_err check_layer_types(const struct sl_hf_object *config)
     struct sl_json_walk w = sl_json_walk(types);
     struct sl_str type = {"", 0};
 
-    if (!sl_hf_has(config, "layer_types")) return SLUICE_OK;
+    if (!sl_hf_has(config, "layer_types") || config->hf->family->deltanet) return SLUICE_OK;
     if (sl_json_kind_of(types) != SL_JSON_ARRAY)
         return refuse(config, "layer_types", "is no list of kinds of layers");
     while (sl_json_step(&w))
@@ -56,7 +56,7 @@ static sluice_err check_rope_twice(const struct sl_hf_object *config)
 
 sluice_err sl_hf_check_config(const struct sl_hf *hf, sluice_error *e)
 {
-    const struct sl_hf_object config = {hf, "config.json", sl_json_root(hf->config), e};
+    const struct sl_hf_object config = {hf, "config.json", hf->text, e};
     uint32_t step = 1, used = sl_hf_arch_u32(hf, "expert_used_count", 0);
     uint32_t n_experts = sl_hf_arch_u32(hf, "expert_count", 0);
     struct sl_json_value dense = sl_json_get(config.value, "mlp_only_layers");
@@ -76,14 +76,34 @@ sluice_err sl_hf_check_config(const struct sl_hf *hf, sluice_error *e)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-enum size { HIDDEN, QUERIES, KEYS, EXPERT_FF, DENSE_FF, SHARED_FF, EXPERTS, SIZES };
+enum size {
+    HIDDEN,
+    QUERIES,
+    QUERIES_GATED, /* with a gate a query, where the family has gates */
+    KEYS,
+    EXPERT_FF,
+    DENSE_FF,
+    SHARED_FF,
+    EXPERTS,
+    INNER,       /* value heads of DeltaNet layers */
+    VALUE_HEADS, /* how many */
+    TAPS,
+    SIZES
+};
 
 /* The member that is blamed. */
 static const char *const members[SIZES] = {
-    [HIDDEN] = "hidden_size",         [QUERIES] = "num_attention_heads",
-    [KEYS] = "num_key_value_heads",   [EXPERT_FF] = "moe_intermediate_size",
-    [DENSE_FF] = "intermediate_size", [SHARED_FF] = "shared_expert_intermediate_size",
+    [HIDDEN] = "hidden_size",
+    [QUERIES] = "num_attention_heads",
+    [QUERIES_GATED] = "num_attention_heads",
+    [KEYS] = "num_key_value_heads",
+    [EXPERT_FF] = "moe_intermediate_size",
+    [DENSE_FF] = "intermediate_size",
+    [SHARED_FF] = "shared_expert_intermediate_size",
     [EXPERTS] = "num_experts",
+    [INNER] = "linear_num_value_heads",
+    [VALUE_HEADS] = "linear_num_value_heads",
+    [TAPS] = "linear_conv_kernel_dim",
 };
 
 /* The sizes that dimensions of a tensor have: the first its columns. */
@@ -95,11 +115,19 @@ static const struct {
     {"output.weight", HIDDEN, -1},
     {"output_norm.weight", HIDDEN, -1},
     {"attn_norm.weight", HIDDEN, -1},
-    {"attn_q.weight", HIDDEN, QUERIES},
+    {"attn_q.weight", HIDDEN, QUERIES_GATED},
     {"attn_k.weight", HIDDEN, KEYS},
     {"attn_v.weight", HIDDEN, KEYS},
     {"attn_output.weight", QUERIES, HIDDEN},
+    {"attn_qkv.weight", HIDDEN, -1}, /* rows of these were compared when they were put in order */
+    {"attn_gate.weight", HIDDEN, INNER},
+    {"ssm_alpha.weight", HIDDEN, VALUE_HEADS},
+    {"ssm_beta.weight", HIDDEN, VALUE_HEADS},
+    {"ssm_ba.weight", HIDDEN, -1},
+    {"ssm_conv1d.weight", TAPS, -1},
+    {"ssm_out.weight", INNER, HIDDEN},
     {"ffn_norm.weight", HIDDEN, -1},
+    {"post_attention_norm.weight", HIDDEN, -1},
     {"ffn_gate_inp.weight", HIDDEN, EXPERTS},
     {"ffn_gate_exps.weight", HIDDEN, EXPERT_FF},
     {"ffn_up_exps.weight", HIDDEN, EXPERT_FF},
@@ -124,7 +152,11 @@ static void read_sizes(const struct sl_hf *hf, uint64_t sizes[SIZES], const char
     memcpy(names, members, sizeof members);
     sizes[HIDDEN] = hidden;
     sizes[QUERIES] = heads * head;
+    sizes[QUERIES_GATED] = (hf->family->deltanet ? 2 : 1) * sizes[QUERIES];
     sizes[KEYS] = kv_heads * head;
+    sizes[INNER] = sl_hf_arch_u32(hf, "ssm.inner_size", 0);
+    sizes[VALUE_HEADS] = sl_hf_arch_u32(hf, "ssm.time_step_rank", 0);
+    sizes[TAPS] = sl_hf_arch_u32(hf, "ssm.conv_kernel", 0);
     sizes[DENSE_FF] = sl_hf_arch_u32(hf, "feed_forward_length", 0);
     sizes[EXPERT_FF] = sl_hf_arch_u32(hf, "expert_feed_forward_length", 0);
     sizes[SHARED_FF] = sl_hf_arch_u32(hf, "expert_shared_feed_forward_length", 0);
@@ -197,7 +229,7 @@ static uint32_t count(const struct sl_hf *hf, const char *inner)
 
 static sluice_err check_biases(const struct sl_hf *hf, sluice_error *e)
 {
-    const struct sl_hf_object config = {hf, "config.json", sl_json_root(hf->config), e};
+    const struct sl_hf_object config = {hf, "config.json", hf->text, e};
     const char *key = sl_hf_has(&config, "attention_bias") ? "attention_bias" : "qkv_bias";
     uint32_t n_layers = sl_hf_arch_u32(hf, "block_count", 0), n = count(hf, "attn_q.bias");
     bool wanted = hf->family->qkv_bias;

@@ -47,6 +47,25 @@ static sluice_err add_u32(struct making *m, const char *suffix, uint32_t v)
     return SLUICE_OK;
 }
 
+sluice_err sl_hf_add_u32(struct sl_hf *hf, const char *suffix, uint32_t v, sluice_error *e)
+{
+    struct making m = {.hf = hf, .e = e};
+
+    return add_u32(&m, suffix, v);
+}
+
+sluice_err sl_hf_add_list(struct sl_hf *hf, const char *suffix, struct sl_hf_list list,
+                          sluice_error *e)
+{
+    struct making m = {.hf = hf, .e = e};
+    struct sl_hf_key *k = NULL;
+
+    SL_HF_TRY(new_key(&m, hf->family->arch, suffix, &k));
+    k->kind = SL_GGUF_ARRAY;
+    k->list = list;
+    return SLUICE_OK;
+}
+
 static sluice_err add_f32(struct making *m, const char *prefix, const char *suffix, double v)
 {
     struct sl_hf_key *k = NULL;
@@ -118,7 +137,8 @@ static sluice_err add_heads(struct making *m)
 {
     const struct sl_hf_family *f = m->hf->family;
     uint32_t n_heads = sl_hf_arch_u32(m->hf, "attention.head_count", 1);
-    uint32_t head_dim = sl_hf_arch_u32(m->hf, "embedding_length", 0) / n_heads, given = 0;
+    uint32_t head_dim = sl_hf_arch_u32(m->hf, "embedding_length", 0) / n_heads;
+    uint32_t given = f->deltanet ? 256 : 0; /* the default of the config's class */
     uint32_t vocab_size = 0;
 
     if (!f->granite) SL_HF_TRY(sl_hf_u32(&m->config, "head_dim", &given));
@@ -170,6 +190,8 @@ static const char *const rope_members[] = {"rope_theta",
                                            "partial_rotary_factor",
                                            "low_freq_factor",
                                            "high_freq_factor"};
+/* Of models that also see; in text all positions are one. */
+static const char *const mrope_members[] = {"mrope_section", "mrope_interleaved"};
 
 static sluice_err check_rope_members(struct making *m, const struct sl_hf_object *rope)
 {
@@ -182,9 +204,12 @@ static sluice_err check_rope_members(struct making *m, const struct sl_hf_object
 
         for (size_t i = 0; i < SL_ARRAY_LEN(rope_members); i++)
             known = known || sl_str_eq(w.key, rope_members[i]);
+        for (size_t i = 0; i < SL_ARRAY_LEN(mrope_members) && m->hf->family->mrope; i++)
+            known = known || sl_str_eq(w.key, mrope_members[i]);
         if (!known)
             return refuse(m, "RoPE has the parameter ", sl_str_show(w.key, shown, sizeof shown));
     }
+    if (m->hf->family->deltanet) return SLUICE_OK;
     SL_HF_TRY(sl_hf_f64(rope, "partial_rotary_factor", &part));
     SL_HF_TRY(sl_hf_f64(&m->config, "partial_rotary_factor", &part));
     return part == 1.0 ? SLUICE_OK : refuse(m, "RoPE turns a part of each head", "");
@@ -256,6 +281,7 @@ static sluice_err add_rope(struct making *m)
     else if (!sl_str_eq(type, "default"))
         return refuse(m, "RoPE has the scaling ", sl_str_show(type, shown, sizeof shown));
     SL_HF_TRY(check_rope_members(m, &rope));
+    if (m->hf->family->deltanet) SL_HF_TRY(sl_hf_deltanet_keys(m->hf, &m->config, &rope));
     return add_f32(m, m->hf->family->arch, "rope.freq_base", theta);
 }
 
@@ -335,7 +361,7 @@ static sluice_err add_sampling(struct making *m)
 
 sluice_err sl_hf_make_keys(struct sl_hf *hf, sluice_error *e)
 {
-    struct making m = {hf, {hf, "config.json", sl_json_root(hf->config), e}, e};
+    struct making m = {hf, {hf, "config.json", hf->text, e}, e};
     double eps = hf->family->norm_eps;
 
     SL_HF_TRY(add_str(&m, "general", "architecture", hf->family->arch));

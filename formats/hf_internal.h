@@ -4,7 +4,9 @@
  *   hf_config.c   config.json and generation_config.json to keys
  *   hf_rope.c     divisors of frequencies
  *   hf_check.c    whether config and tensors agree, and can be computed
- *   hf_tensors.c  names and rows
+ *   hf_tensors.c  names
+ *   hf_rows.c     rows
+ *   hf_deltanet.c what models with gated DeltaNet have: keys, order of heads
  *   hf_vocab.c    tokenizer.json to a vocabulary
  *   hf_spm.c      the same of a SentencePiece model
  *   hf_special.c  special tokens, template
@@ -41,6 +43,10 @@ struct sl_hf_family {
     bool norm_topk;        /* norm_topk_prob, where the config does not say */
     bool norm_topk_reader; /* what a reader of GGUF takes where the key is absent */
     bool qkv_bias;         /* where the config does not say */
+    bool deltanet; /* most layers are gated DeltaNet, attention is gated, norms are of 1 + w */
+    bool tiled;    /* GGUF files hold value heads in another order */
+    bool mrope;    /* rope.dimension_sections is written */
+    bool nested;   /* the language model stands in text_config, its tensors below another name */
 };
 
 struct sl_hf {
@@ -48,6 +54,7 @@ struct sl_hf {
     const struct sl_hf_family *family;
     char *folder; /* ends with a slash */
     struct sl_json *config, *generation, *tokenizer, *tokenizer_config;
+    struct sl_json_value text; /* what config.json says about the language model */
     struct sl_st *st;
     struct sl_arena arena;
     struct sl_hf_key keys[SL_HF_KEYS_MAX];
@@ -57,6 +64,7 @@ struct sl_hf {
     uint32_t n_tensors;
     const float *rope_factors; /* of Llama 3's scaling; NULL: none */
     uint32_t n_rope_factors;
+    struct sl_hf_left_out left_out[SL_HF_EXTRAS];
     bool has_vocab;
     struct sl_vocab vocab;
 };
@@ -91,10 +99,35 @@ SL_MUST_CHECK sluice_err sl_hf_quantization(const struct sl_hf *hf, struct sl_st
 /* Opens tokenizer.json, which must be there, and tokenizer_config.json. */
 SL_MUST_CHECK sluice_err sl_hf_open_tokenizer(struct sl_hf *hf, sluice_error *e);
 SL_MUST_CHECK sluice_err sl_hf_make_keys(struct sl_hf *hf, sluice_error *e);
+/* Keys of the architecture; of a list the values must live as long as hf. */
+SL_MUST_CHECK sluice_err sl_hf_add_u32(struct sl_hf *hf, const char *suffix, uint32_t v,
+                                       sluice_error *e);
+SL_MUST_CHECK sluice_err sl_hf_add_list(struct sl_hf *hf, const char *suffix,
+                                        struct sl_hf_list list, sluice_error *e);
+/* Keys that models with gated DeltaNet have besides, RoPE's sections among them. */
+SL_MUST_CHECK sluice_err sl_hf_deltanet_keys(struct sl_hf *hf, const struct sl_hf_object *config,
+                                             const struct sl_hf_object *rope);
 /* Llama 3's scaling: fills hf's rope_factors. */
 SL_MUST_CHECK sluice_err sl_hf_rope_factors(struct sl_hf *hf, const struct sl_hf_object *rope,
                                             double theta);
 SL_MUST_CHECK sluice_err sl_hf_make_tensors(struct sl_hf *hf, sluice_error *e);
+/* How the heads of a DeltaNet layer lie in a tensor of transformers. */
+enum sl_hf_heads {
+    SL_HF_JOINT_QKV,  /* group by group: query, key, values, gates of values; wanted are all but */
+    SL_HF_JOINT_GATE, /* the gates, or only these */
+    SL_HF_HEADS_QKV,  /* rows: all queries, all keys, all values */
+    SL_HF_HEADS_ROWS, /* rows: values */
+    SL_HF_HEADS_ONE,  /* rows, or the elements of a vector: one a value head */
+    SL_HF_HEADS_COLS, /* columns: values */
+};
+/* Makes t, which has s's shape, what GGUF files have. SLUICE_E_FORMAT: not the heads of the keys.
+ */
+SL_MUST_CHECK sluice_err sl_hf_order_heads(struct sl_hf *hf, enum sl_hf_heads heads,
+                                           const struct sl_st_tensor *s, struct sl_hf_tensor *t,
+                                           sluice_error *e);
+/* "tensor 'NAME' <what>". Returns code. */
+sluice_err sl_hf_fail_tensor(const struct sl_hf *hf, struct sl_str name, sluice_error *e,
+                             sluice_err code, const char *what);
 /* SLUICE_E_UNSUPPORTED or SLUICE_E_FORMAT, with the member that is not to be met: after the keys,
  * and after the tensors. */
 SL_MUST_CHECK sluice_err sl_hf_check_config(const struct sl_hf *hf, sluice_error *e);

@@ -74,6 +74,11 @@ static void put_key(struct image *m, const struct sl_hf_key *k)
     case SL_GGUF_BOOL:
         add_uint(m, k->flag, 1);
         break;
+    case SL_GGUF_ARRAY:
+        add_uint(m, SL_GGUF_I32, 4);
+        add_uint(m, k->list.n, 8);
+        for (uint32_t i = 0; i < k->list.n; i++) add_uint(m, (uint32_t)k->list.v[i], 4);
+        break;
     default:
         SLUICE_ASSERT(k->kind == SL_GGUF_STRING);
         add_str(m, k->str);

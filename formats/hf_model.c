@@ -60,6 +60,35 @@ static const struct sl_hf_family families[] = {
      .permuted = true,
      .llama_keys = true},
     {.model_type = "qwen3", .arch = "qwen3", .rope_theta = 1e4, .norm_eps = 1e-6},
+    {.model_type = "qwen3_next",
+     .arch = "qwen3next",
+     .rope_theta = 1e4,
+     .norm_eps = 1e-6,
+     .moe = true,
+     .norm_topk = true,
+     .norm_topk_reader = true,
+     .deltanet = true},
+    {.model_type = "qwen3_5_moe_text",
+     .arch = "qwen35moe",
+     .rope_theta = 1e4,
+     .norm_eps = 1e-6,
+     .moe = true,
+     .norm_topk = true,
+     .norm_topk_reader = true,
+     .deltanet = true,
+     .tiled = true,
+     .mrope = true},
+    {.model_type = "qwen3_5_moe",
+     .arch = "qwen35moe",
+     .rope_theta = 1e4,
+     .norm_eps = 1e-6,
+     .moe = true,
+     .norm_topk = true,
+     .norm_topk_reader = true,
+     .deltanet = true,
+     .tiled = true,
+     .mrope = true,
+     .nested = true},
 };
 
 /* ---- messages and memory --------------------------------------------------------------------- */
@@ -169,10 +198,14 @@ static sluice_err find_family(struct sl_hf *hf, sluice_error *e)
         if (sl_str_eq(type, families[i].model_type)) hf->family = &families[i];
         snprintf(known + n, sizeof known - n, "%s%s", i > 0 ? ", " : "", families[i].model_type);
     }
-    if (hf->family != NULL) return SLUICE_OK;
-    return sl_hf_fail(hf, "config.json", e, SLUICE_E_UNSUPPORTED,
-                      "model_type '%s' is not supported by this version, which knows %s",
-                      sl_str_show(type, shown, sizeof shown), known);
+    if (hf->family == NULL)
+        return sl_hf_fail(hf, "config.json", e, SLUICE_E_UNSUPPORTED,
+                          "model_type '%s' is not supported by this version, which knows %s",
+                          sl_str_show(type, shown, sizeof shown), known);
+    hf->text = hf->family->nested ? sl_json_get(config.value, "text_config") : config.value;
+    if (sl_json_kind_of(hf->text) == SL_JSON_OBJECT) return SLUICE_OK;
+    return sl_hf_fail(hf, "config.json", e, SLUICE_E_FORMAT,
+                      "there is no object 'text_config', which models of this type have");
 }
 
 static sluice_err open_files(struct sl_hf *hf, sluice_error *e)
@@ -273,6 +306,12 @@ uint32_t sl_hf_arch_u32(const struct sl_hf *hf, const char *suffix, uint32_t fal
     snprintf(name, sizeof name, "%s.%s", hf->family->arch, suffix);
     k = sl_hf_find_key(hf, name);
     return k != NULL && k->kind == SL_GGUF_U32 ? k->u32 : fallback;
+}
+
+struct sl_hf_left_out sl_hf_left_out(const struct sl_hf *hf, enum sl_hf_extra extra)
+{
+    SLUICE_ASSERT(extra < SL_HF_EXTRAS);
+    return hf->left_out[extra];
 }
 
 uint32_t sl_hf_n_tensors(const struct sl_hf *hf) { return hf->n_tensors; }

@@ -5,11 +5,14 @@
  *
  * Read are config.json, generation_config.json, tokenizer.json, tokenizer_config.json,
  * chat_template.jinja and the weights (safetensors.h). Families: qwen3_moe, qwen2_moe, olmoe,
- * mixtral, granitemoe, granitemoeshared, llama, qwen3.
+ * mixtral, granitemoe, granitemoeshared, llama, qwen3, qwen3_next, qwen3_5_moe_text, qwen3_5_moe
+ * (whose text_config describes the language model).
  *
  * Nothing is guessed and nothing is left out in silence: an unknown family, activation, scaling of
  * RoPE or quantization, a tensor without a place and a missing expert are errors that name them.
- * Where a config is silent, the value is the default of the family's class in transformers.
+ * Left out, and counted (sl_hf_left_out), are a vision tower and layers that predict more than the
+ * next token. Where a config is silent, the value is the default of the family's class in
+ * transformers.
  *
  * Where this differs from the converter, on purpose: the RMS epsilon of OLMoE is the config's; keys
  * expert_weights_norm and attention.clamp_kqv are given where the config departs from what readers
@@ -30,15 +33,30 @@ struct sl_hf;
 
 struct sl_hf_key {
     struct sl_str name;     /* "qwen3moe.block_count" */
-    enum sl_gguf_kind kind; /* U32, I32, F32, BOOL or STRING: which member below */
+    enum sl_gguf_kind kind; /* U32, I32, F32, BOOL, STRING, or ARRAY: of I32 */
     union {
         uint32_t u32;
         int32_t i32;
         float f32;
         bool flag;
         struct sl_str str;
+        struct sl_hf_list {
+            const int32_t *v;
+            uint32_t n;
+        } list;
     };
 };
+
+/* Rows of a tensor that lie in pieces elsewhere in their source: piece p begins at row
+ * first + step_inner * (p % inner) + step_outer * (p / inner). */
+struct sl_hf_run {
+    uint64_t rows;  /* of the tensor; the next run's follow */
+    uint64_t piece; /* rows that stay together */
+    uint64_t first, inner, step_inner, step_outer;
+};
+
+/* What becomes of a value. */
+enum sl_hf_value { SL_HF_AS_IS, SL_HF_PLUS_ONE, SL_HF_MINUS_EXP };
 
 /* Where the rows of a tensor lie, for sl_hf_read_rows. */
 struct sl_hf_source {
@@ -48,6 +66,12 @@ struct sl_hf_source {
     uint32_t heads;     /* rows are permuted within each of so many heads; 0: they are not */
     uint64_t first_row; /* in a source that holds several tensors side by side */
     uint64_t step_rows; /* from matrix to matrix, where one source holds all */
+    const struct sl_hf_run *runs; /* NULL: rows lie one after another */
+    uint32_t n_runs;
+    /* Columns: heads lie group after group, and are wanted first of each group, second of each, and
+     * so on. 0: they are not moved. */
+    uint32_t groups, per_group;
+    enum sl_hf_value value;
 };
 
 struct sl_hf_tensor {
@@ -74,6 +98,14 @@ const struct sl_hf_key *sl_hf_find_key(const struct sl_hf *hf, const char *name)
 /* Embedding, final norm, output matrix if there is one, then layer by layer. */
 uint32_t sl_hf_n_tensors(const struct sl_hf *hf);
 const struct sl_hf_tensor *sl_hf_tensor(const struct sl_hf *hf, uint32_t index);
+
+/* Tensors of the files that are no part of the model as it is run. */
+enum sl_hf_extra { SL_HF_VISION, SL_HF_PREDICTION, SL_HF_EXTRAS };
+struct sl_hf_left_out {
+    uint32_t n;
+    uint64_t bytes;
+};
+struct sl_hf_left_out sl_hf_left_out(const struct sl_hf *hf, enum sl_hf_extra extra);
 
 /* Rows first .. first + n - 1 of t, counted through all its matrices, as out[n * dims[0]]. Takes no
  * memory. Rows past the end are an assertion; errors are those of sl_st_read_rows. */

@@ -68,7 +68,7 @@ static sluice_err fail_id(const struct special *s, const char *file, const char 
 /* bos is the text that begins a text by the post-processor, where the config names none. */
 static sluice_err read_ids(const struct special *s, struct sl_str bos)
 {
-    struct sl_json_value config = sl_json_root(s->hf->config);
+    struct sl_json_value config = s->hf->text;
 
     for (size_t i = 0; i < SL_ARRAY_LEN(id_places); i++) {
         const struct id_place *p = &id_places[i];
@@ -244,7 +244,7 @@ sluice_err sl_hf_read_special(struct sl_hf *hf, struct sl_vocab *v, sluice_error
     SL_HF_TRY(read_added(&s, &bos));
     SL_HF_TRY(read_ids(&s, bos));
     SL_HF_TRY(read_ends(&s, "generation_config.json", sl_json_root(hf->generation)));
-    SL_HF_TRY(read_ends(&s, "config.json", sl_json_root(hf->config)));
+    SL_HF_TRY(read_ends(&s, "config.json", hf->text));
     SL_HF_TRY(read_flags(&s));
     return read_template(&s);
 }

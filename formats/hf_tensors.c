@@ -1,18 +1,17 @@
-/* Tensors under their GGUF names, and their rows out of the safetensors.
+/* Tensors under their GGUF names; their rows are in hf_rows.c.
  *
  * The way is from GGUF to Hugging Face: for each layer and each rule, the tensor that the rule
  * names is looked up. So the order is one whatever the files' order, a missing expert is found, and
- * what no rule has asked for in the end is an error.
- *
- * Rows of q and k of the llama family are permuted: transformers rotates element k of a head with
- * element k + d/2, GGUF files hold them side by side, for readers that rotate neighbours. */
+ * what no rule has asked for in the end is an error, or counted as left out. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "formats/hf_internal.h"
 
-#define LAYER_PREFIX "model.layers."
+/* In place of a layer's number. */
+#define OF_MODEL (-1)
+#define OF_FILE (-2) /* the name is not below the model's */
 
 enum how {
     WHOLE,
@@ -21,15 +20,18 @@ enum how {
     EXPERTS,   /* one tensor an expert; its number stands for the star */
     HALF_GATE, /* the first half of the rows, of each matrix */
     HALF_UP,   /* the second half */
+    NORM,      /* of 1 + w in some families */
+    A_LOG,     /* minus its exponential, by value heads */
+    HEADS,     /* and from here on: this plus one of enum sl_hf_heads */
 };
 
 struct rule {
     const char *hf, *gguf;
-    enum how how;
+    int how;
 };
 
 static const struct rule layer_rules[] = {
-    {"input_layernorm.weight", "attn_norm.weight", WHOLE},
+    {"input_layernorm.weight", "attn_norm.weight", NORM},
     {"self_attn.q_proj.weight", "attn_q.weight", ROWS_Q},
     {"self_attn.q_proj.bias", "attn_q.bias", ROWS_Q},
     {"self_attn.k_proj.weight", "attn_k.weight", ROWS_K},
@@ -38,13 +40,15 @@ static const struct rule layer_rules[] = {
     {"self_attn.v_proj.bias", "attn_v.bias", WHOLE},
     {"self_attn.o_proj.weight", "attn_output.weight", WHOLE},
     {"self_attn.o_proj.bias", "attn_output.bias", WHOLE},
-    {"self_attn.q_norm.weight", "attn_q_norm.weight", WHOLE},
-    {"self_attn.k_norm.weight", "attn_k_norm.weight", WHOLE},
-    {"post_attention_layernorm.weight", "ffn_norm.weight", WHOLE},
+    {"self_attn.q_norm.weight", "attn_q_norm.weight", NORM},
+    {"self_attn.k_norm.weight", "attn_k_norm.weight", NORM},
     {"mlp.gate_proj.weight", "ffn_gate.weight", WHOLE},
     {"mlp.up_proj.weight", "ffn_up.weight", WHOLE},
     {"mlp.down_proj.weight", "ffn_down.weight", WHOLE},
     {"mlp.gate.weight", "ffn_gate_inp.weight", WHOLE},
+    {"mlp.experts.gate_up_proj", "ffn_gate_exps.weight", HALF_GATE},
+    {"mlp.experts.gate_up_proj", "ffn_up_exps.weight", HALF_UP},
+    {"mlp.experts.down_proj", "ffn_down_exps.weight", WHOLE},
     {"mlp.experts.*.gate_proj.weight", "ffn_gate_exps.weight", EXPERTS},
     {"mlp.experts.*.up_proj.weight", "ffn_up_exps.weight", EXPERTS},
     {"mlp.experts.*.down_proj.weight", "ffn_down_exps.weight", EXPERTS},
@@ -65,11 +69,33 @@ static const struct rule layer_rules[] = {
     {"shared_mlp.output_linear.weight", "ffn_down_shexp.weight", WHOLE},
 };
 
-static const struct rule model_rules[] = {
-    {"model.embed_tokens.weight", "token_embd.weight", WHOLE},
-    {"model.norm.weight", "output_norm.weight", WHOLE},
-    {"lm_head.weight", "output.weight", WHOLE},
+static const struct rule plain_rules[] = {
+    {"post_attention_layernorm.weight", "ffn_norm.weight", WHOLE},
 };
+
+/* In place of the last: layers of gated DeltaNet, and what their models call the second norm. */
+static const struct rule deltanet_rules[] = {
+    {"linear_attn.in_proj_qkvz.weight", "attn_qkv.weight", HEADS + SL_HF_JOINT_QKV},
+    {"linear_attn.in_proj_qkvz.weight", "attn_gate.weight", HEADS + SL_HF_JOINT_GATE},
+    {"linear_attn.in_proj_qkv.weight", "attn_qkv.weight", HEADS + SL_HF_HEADS_QKV},
+    {"linear_attn.in_proj_z.weight", "attn_gate.weight", HEADS + SL_HF_HEADS_ROWS},
+    {"linear_attn.conv1d.weight", "ssm_conv1d.weight", HEADS + SL_HF_HEADS_QKV},
+    {"linear_attn.dt_bias", "ssm_dt.bias", HEADS + SL_HF_HEADS_ONE},
+    {"linear_attn.A_log", "ssm_a", A_LOG},
+    {"linear_attn.in_proj_ba.weight", "ssm_ba.weight", WHOLE},
+    {"linear_attn.in_proj_b.weight", "ssm_beta.weight", HEADS + SL_HF_HEADS_ONE},
+    {"linear_attn.in_proj_a.weight", "ssm_alpha.weight", HEADS + SL_HF_HEADS_ONE},
+    {"linear_attn.norm.weight", "ssm_norm.weight", WHOLE},
+    {"linear_attn.out_proj.weight", "ssm_out.weight", HEADS + SL_HF_HEADS_COLS},
+    {"post_attention_layernorm.weight", "post_attention_norm.weight", NORM},
+};
+
+static const struct rule model_rules[] = {
+    {"embed_tokens.weight", "token_embd.weight", WHOLE},
+    {"norm.weight", "output_norm.weight", NORM},
+};
+
+static const struct rule output_rule = {"lm_head.weight", "output.weight", WHOLE};
 
 struct mapping {
     struct sl_hf *hf;
@@ -80,26 +106,34 @@ struct mapping {
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
+sluice_err sl_hf_fail_tensor(const struct sl_hf *hf, struct sl_str name, sluice_error *e,
+                             sluice_err code, const char *what)
+{
+    char shown[SL_GG_SHOW_MAX];
+
+    return sl_hf_fail(hf, "", e, code, "tensor '%s' %s", sl_str_show(name, shown, sizeof shown),
+                      what);
+}
+
 static sluice_err fail_tensor(const struct mapping *m, const struct sl_st_tensor *t,
                               sluice_err code, const char *what)
 {
-    char name[SL_GG_SHOW_MAX];
-
-    return sl_hf_fail(m->hf, "", m->e, code, "tensor '%s' %s",
-                      sl_str_show(t->name, name, sizeof name), what);
+    return sl_hf_fail_tensor(m->hf, t->name, m->e, code, what);
 }
 
-/* The tensor that a rule names in layer (-1: of the model) for expert, or NULL; marks it as used.
- */
+/* The tensor that a rule names in layer (or OF_MODEL, OF_FILE) for expert, or NULL; marks it as
+ * used. */
 static const struct sl_st_tensor *find(struct mapping *m, const char *hf_name, int layer,
                                        uint32_t expert)
 {
     const char *star = strchr(hf_name, '*');
     int head = star != NULL ? (int)(star - hf_name) : (int)strlen(hf_name);
-    char prefix[32] = "", number[16] = "", name[SL_NAME_MAX + 1];
+    char prefix[48] = "", number[16] = "", name[SL_NAME_MAX + 1];
+    const char *model = m->hf->family->nested ? "model.language_model." : "model.";
     const struct sl_st_tensor *t;
 
-    if (layer >= 0) snprintf(prefix, sizeof prefix, LAYER_PREFIX "%d.", layer);
+    if (layer >= 0) snprintf(prefix, sizeof prefix, "%slayers.%d.", model, layer);
+    if (layer == OF_MODEL) snprintf(prefix, sizeof prefix, "%s", model);
     if (star != NULL) snprintf(number, sizeof number, "%" PRIu32, expert);
     int n = snprintf(name, sizeof name, "%s%.*s%s%s", prefix, head, hf_name, number,
                      star != NULL ? star + 1 : "");
@@ -194,6 +228,12 @@ static sluice_err set_experts(struct mapping *m, const struct rule *r, int layer
     return SLUICE_OK;
 }
 
+static enum sl_hf_value value_of(const struct mapping *m, const struct rule *r)
+{
+    if (r->how == A_LOG) return SL_HF_MINUS_EXP;
+    return r->how == NORM && m->hf->family->deltanet ? SL_HF_PLUS_ONE : SL_HF_AS_IS;
+}
+
 static sluice_err set_source(struct mapping *m, const struct rule *r, int layer,
                              const struct sl_st_tensor *s, struct sl_hf_tensor *t)
 {
@@ -206,7 +246,13 @@ static sluice_err set_source(struct mapping *m, const struct rule *r, int layer,
     *part = (uint32_t)(s - sl_st_tensor(m->hf->st, 0));
     t->source.parts = part;
     t->source.n_parts = 1;
+    t->source.value = value_of(m, r);
+    if (t->source.value != SL_HF_AS_IS) t->dtype = SL_ST_F32; /* what holds the result */
+    if (r->how >= HEADS)
+        return sl_hf_order_heads(m->hf, (enum sl_hf_heads)(r->how - HEADS), s, t, m->e);
     switch (r->how) {
+    case A_LOG:
+        return sl_hf_order_heads(m->hf, SL_HF_HEADS_ONE, s, t, m->e);
     case ROWS_Q:
         return set_permutation(m, s, t, m->n_heads);
     case ROWS_K:
@@ -260,16 +306,42 @@ static sluice_err add_rope_factors(struct mapping *m)
 
 static sluice_err find_output(struct mapping *m)
 {
-    const struct sl_hf_object config = {m->hf, "config.json", sl_json_root(m->hf->config), m->e};
+    const struct sl_hf_object whole = {m->hf, "config.json", sl_json_root(m->hf->config), m->e};
+    const struct sl_hf_object text = {m->hf, "config.json", m->hf->text, m->e};
     bool tied = false;
 
-    SL_HF_TRY(sl_hf_bool(&config, "tie_word_embeddings", &tied));
-    if (find(m, "lm_head.weight", -1, 0) == NULL && !tied)
+    SL_HF_TRY(sl_hf_bool(&text, "tie_word_embeddings", &tied));
+    SL_HF_TRY(sl_hf_bool(&whole, "tie_word_embeddings", &tied));
+    if (find(m, output_rule.hf, OF_FILE, 0) == NULL && !tied)
         return sl_hf_fail(m->hf, "", m->e, SLUICE_E_FORMAT,
                           "there is no tensor 'lm_head.weight', and config.json does not say that "
                           "the embedding serves as output (tie_word_embeddings)");
     /* Where it is tied, a copy may lie in the files, but the model uses the embedding. */
-    return tied ? SLUICE_OK : apply(m, &model_rules[2], -1);
+    return tied ? SLUICE_OK : apply(m, &output_rule, OF_FILE);
+}
+
+/* Whether a tensor belongs to what is not computed and not needed for it; counts it. */
+static bool leave_out(const struct mapping *m, const struct sl_st_tensor *t)
+{
+    static const struct {
+        const char *prefix;
+        enum sl_hf_extra extra;
+    } extras[] = {
+        {"mtp.", SL_HF_PREDICTION},
+        {"model.mtp.", SL_HF_PREDICTION},
+        {"model.visual.", SL_HF_VISION},
+    };
+    const struct sl_hf_family *f = m->hf->family;
+
+    for (size_t i = 0; i < SL_ARRAY_LEN(extras); i++) {
+        bool known = extras[i].extra == SL_HF_VISION ? f->nested : f->deltanet;
+
+        if (!known || !sl_str_starts(t->name, extras[i].prefix)) continue;
+        m->hf->left_out[extras[i].extra].n++;
+        m->hf->left_out[extras[i].extra].bytes += t->bytes;
+        return true;
+    }
+    return false;
 }
 
 static sluice_err check_used(const struct mapping *m)
@@ -278,7 +350,7 @@ static sluice_err check_used(const struct mapping *m)
         const struct sl_st_tensor *t = sl_st_tensor(m->hf->st, i);
         bool derived = sl_str_ends(t->name, ".rotary_emb.inv_freq"); /* from rope_theta */
 
-        if (!m->used[i] && !derived)
+        if (!m->used[i] && !derived && !leave_out(m, t))
             return fail_tensor(m, t, SLUICE_E_UNSUPPORTED,
                                "has no place in the model as this version computes it; the "
                                "answers would be wrong without it");
@@ -302,6 +374,18 @@ static sluice_err check_names(const struct mapping *m)
     return sl_hf_fail(hf, "", m->e, err, "two tensors both stand for %s", hf->tensors[bad].name.p);
 }
 
+static sluice_err map_layer(struct mapping *m, int layer)
+{
+    bool deltanet = m->hf->family->deltanet;
+    const struct rule *more = deltanet ? deltanet_rules : plain_rules;
+    size_t n = deltanet ? SL_ARRAY_LEN(deltanet_rules) : SL_ARRAY_LEN(plain_rules);
+
+    for (size_t i = 0; i < SL_ARRAY_LEN(layer_rules); i++)
+        SL_HF_TRY(apply(m, &layer_rules[i], layer));
+    for (size_t i = 0; i < n; i++) SL_HF_TRY(apply(m, &more[i], layer));
+    return SLUICE_OK;
+}
+
 static sluice_err map_all(struct mapping *m)
 {
     uint32_t n_layers = sl_hf_arch_u32(m->hf, "block_count", 0);
@@ -310,13 +394,11 @@ static sluice_err map_all(struct mapping *m)
         return sl_hf_fail(m->hf, "config.json", m->e, SLUICE_E_LIMIT,
                           "%" PRIu32 " layers of %" PRIu32 " experts; the limits are %d and %d",
                           n_layers, m->n_experts, SL_LAYERS_MAX, SL_EXPERTS_MAX);
-    SL_HF_TRY(apply(m, &model_rules[0], -1));
-    SL_HF_TRY(apply(m, &model_rules[1], -1));
+    SL_HF_TRY(apply(m, &model_rules[0], OF_MODEL));
+    SL_HF_TRY(apply(m, &model_rules[1], OF_MODEL));
     SL_HF_TRY(find_output(m));
     SL_HF_TRY(add_rope_factors(m));
-    for (uint32_t l = 0; l < n_layers; l++)
-        for (size_t i = 0; i < SL_ARRAY_LEN(layer_rules); i++)
-            SL_HF_TRY(apply(m, &layer_rules[i], (int)l));
+    for (uint32_t l = 0; l < n_layers; l++) SL_HF_TRY(map_layer(m, (int)l));
     SL_HF_TRY(check_used(m));
     return check_names(m);
 }
@@ -333,55 +415,4 @@ sluice_err sl_hf_make_tensors(struct sl_hf *hf, sluice_error *e)
     sluice_err err = map_all(&m);
     sl_free(m.used);
     return err;
-}
-
-/* ---- rows ------------------------------------------------------------------------------------ */
-
-/* Which row of the source is row i of heads * d: pairs stand side by side in GGUF, half a head
- * apart in the source. */
-static uint64_t permuted(uint64_t i, uint64_t d)
-{
-    uint64_t head = i / d, in_head = i % d;
-
-    return head * d + in_head % 2 * (d / 2) + in_head / 2;
-}
-
-/* The same within a vector, in place, a head at a time. */
-static void permute_elements(float *v, uint64_t n, uint32_t heads)
-{
-    float head[SL_HEAD_DIM_MAX];
-    uint64_t d = n / heads;
-
-    SLUICE_ASSERT(d <= SL_HEAD_DIM_MAX);
-    for (uint64_t h = 0; h < heads; h++, v += d) {
-        memcpy(head, v, d * sizeof *v);
-        for (uint64_t i = 0; i < d; i++) v[i] = head[permuted(i, d)];
-    }
-}
-
-sluice_err sl_hf_read_rows(const struct sl_hf *hf, const struct sl_hf_tensor *t, uint64_t first,
-                           uint64_t n, float *out, sluice_error *e)
-{
-    const struct sl_hf_source *s = &t->source;
-    bool vector = t->n_dims == 1;
-    uint64_t rows = t->dims[1], run;
-
-    SLUICE_ASSERT(first <= rows * t->dims[2] && n <= rows * t->dims[2] - first);
-    if (s->values != NULL) {
-        memcpy(out, s->values, n * t->dims[0] * sizeof *out);
-        return SLUICE_OK;
-    }
-    for (uint64_t done = 0; done < n; done += run) {
-        uint64_t matrix = (first + done) / rows, row = (first + done) % rows;
-        bool single = s->heads > 0 && !vector;
-        uint32_t part = s->parts[s->n_parts > 1 ? matrix : 0];
-        uint64_t from = s->first_row + (s->n_parts > 1 ? 0 : matrix * s->step_rows);
-
-        run = single ? 1 : sl_min_u64(n - done, rows - row);
-        from += single ? permuted(row, rows / s->heads) : row;
-        SL_HF_TRY(sl_st_read_rows(hf->st, sl_st_tensor(hf->st, part), from, run,
-                                  out + done * t->dims[0], e));
-    }
-    if (vector && s->heads > 0 && n > 0) permute_elements(out, t->dims[0], s->heads);
-    return SLUICE_OK;
 }

@@ -77,7 +77,7 @@ static sluice_err count_tokens(struct reading *r)
 {
     struct sl_json_walk w = sl_json_walk(sl_json_get(r->model, "vocab"));
     struct sl_json_walk a = sl_json_walk(r->added);
-    const struct sl_hf_object config = {r->hf, "config.json", sl_json_root(r->hf->config), r->e};
+    const struct sl_hf_object config = {r->hf, "config.json", r->hf->text, r->e};
     uint32_t id = 0, size = 0;
     struct sl_str text = none;
 

@@ -219,7 +219,7 @@ typedef struct sluice_plan {
     uint64_t kv_token_bytes;  /* for one token, all layers */
     uint64_t scratch_bytes;   /* working memory of one session */
     uint64_t process_bytes;   /* allowance for code, stacks, libraries and page tables */
-    uint64_t total_bytes;     /* dense, experts, tokenizer, kv_start, scratch, process, io */
+    uint64_t total_bytes;     /* dense, experts, tokenizer, kv_start, scratch, process, io, state */
     uint64_t minimum_bytes;   /* the smallest ram_bytes that opens with these options, with the
                                  smallest context if none is given */
     uint64_t kv_start_bytes;  /* at the first 256 tokens where experts stream, else kv_bytes */
@@ -240,12 +240,14 @@ typedef struct sluice_plan {
     uint32_t streams;            /* 1: not all experts stay in memory */
     uint32_t n_ctx_min;          /* the context of minimum_bytes, tokens */
     uint64_t slot_least_bytes;   /* of the smallest slot: less where layers differ in types */
+    uint64_t state_bytes;        /* of recurrent layers, with the copy a session keeps; whatever the
+                                    context. 0: the model has none */
 } sluice_plan;
 
 #define SLUICE_PLAN_INIT                                                                           \
     {                                                                                              \
         sizeof(sluice_plan), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,  \
-            0, 0, 0, 0                                                                             \
+            0, 0, 0, 0, 0                                                                          \
     }
 
 /* Says what opening path with opt would take, reading headers only and allocating nothing that
@@ -445,9 +447,10 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_chat_tokenize(const sluice_model 
 
 /* ---- sessions --------------------------------------------------------------------------- */
 
-/* A context with its KV cache, empty. Its size and kind come from the model's options. Returns
- * SLUICE_OK, SLUICE_E_STATE (opened without weights, or an evaluation is running), SLUICE_E_BUDGET,
- * SLUICE_E_NOMEM. Owner: the caller; sluice_session_close(). Thread: not while others run. */
+/* A context with its KV cache and the state of its recurrent layers, empty. Its size and kind come
+ * from the model's options. Returns SLUICE_OK, SLUICE_E_STATE (opened without weights, or an
+ * evaluation is running), SLUICE_E_BUDGET, SLUICE_E_NOMEM. Owner: the caller;
+ * sluice_session_close(). Thread: not while others run. */
 SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_open(sluice_model *model,
                                                             sluice_session **out,
                                                             sluice_error *error);
@@ -469,7 +472,11 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_eval(sluice_session *sess
                                                             const int32_t *ids, size_t n,
                                                             float *logits, sluice_error *error);
 
-/* Keeps the first n_tokens of the context (n_tokens <= its length) and forgets the rest. Returns
+/* Keeps the first n_tokens of the context (n_tokens <= its length) and forgets the rest. A model
+ * with recurrent layers (Qwen3-Next, Qwen3.5) can go back at once by one token, to where the last
+ * call with several tokens began (of sluice_generate: the last chunk of the prompt), and to the
+ * start; elsewhere the context is as long as asked for, and the next evaluation first repeats what
+ * the layers have lost, from the nearest of these. Results are the same to the bit. Returns
  * nothing. Thread: one per handle. */
 SLUICE_API void sluice_session_truncate(sluice_session *session, size_t n_tokens);
 
@@ -546,7 +553,11 @@ typedef struct sluice_generate_options {
     uint64_t n_stop;             /* at most 64 */
     sluice_text_fn *on_text;     /* NULL: the text is dropped */
     sluice_prompt_fn *on_prompt; /* NULL: none */
-    void *user;                  /* passed to both */
+    void *user;                  /* passed to all of them */
+    sluice_text_fn *on_thought;  /* what the model thinks before it answers; NULL: part of the text.
+                                    Its marks (<think>, </think>; gpt-oss's channels) and the line
+                                    ends beside them are left out; stop strings do not apply; a text
+                                    with show_special is not divided */
 } sluice_generate_options;
 
 /* Unlike elsewhere zeros are not defaults here but what they say: this macro sets the usual values.
@@ -554,7 +565,7 @@ typedef struct sluice_generate_options {
 #define SLUICE_GENERATE_INIT                                                                       \
     {                                                                                              \
         sizeof(sluice_generate_options), 0, 0.8f, 0.95f, 0.05f, 1.0f, 64, 40, 0, 0, 0, NULL, 0,    \
-            NULL, NULL, NULL                                                                       \
+            NULL, NULL, NULL, NULL                                                                 \
     }
 
 enum sluice_stop {
@@ -569,7 +580,9 @@ typedef struct sluice_result {
     uint32_t struct_size;
     uint32_t stop;             /* enum sluice_stop */
     uint64_t prompt_tokens;    /* given */
-    uint64_t reused_tokens;    /* of those, found in the context already */
+    uint64_t reused_tokens;    /* of those, found in the context already and not evaluated again;
+                                  recurrent layers go back less far, see
+                                  sluice_session_truncate */
     uint64_t generated_tokens; /* end token included */
     uint64_t prompt_ns;        /* evaluating the rest of the prompt */
     uint64_t first_token_ns;   /* from the call to the first token chosen */
@@ -583,12 +596,15 @@ typedef struct sluice_result {
     uint64_t decode_uses; /* experts that those tokens chose, all layers */
     uint64_t decode_hits; /* of them, in memory when chosen */
     uint32_t lossy;       /* enum sluice_lossy bits that were on */
-    uint32_t reserved;    /* 0 */
+
+    /* Where the answer was divided (on_thought). */
+    uint32_t in_thought;     /* 1: it ended inside a thought */
+    uint64_t thought_tokens; /* of the generated ones, those up to the end of the thought */
 } sluice_result;
 
 #define SLUICE_RESULT_INIT                                                                         \
     {                                                                                              \
-        sizeof(sluice_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                         \
+        sizeof(sluice_result), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                      \
     }
 
 /* Answers a prompt. The context becomes prompt + answer; what the context and the prompt have in
@@ -643,12 +659,21 @@ typedef struct sluice_stats {
     uint32_t n_slots_open;   /* now */
     uint32_t n_slots_filled; /* now */
     uint32_t reserved;       /* 0 */
+
+    /* Where eval_ns went. */
+    uint64_t projection_ns; /* products of resident weights, but for the router and the head */
+    uint64_t mixing_ns;     /* attention to earlier tokens, recurrent state */
+    uint64_t routing_ns;    /* choosing experts */
+    uint64_t expert_ns;     /* products of routed experts */
+    uint64_t waiting_ns;    /* for experts from the drive; checking them */
+    uint64_t head_ns;       /* logits */
+    uint64_t other_ns;      /* embeddings, norms, sums */
 } sluice_stats;
 
 #define SLUICE_STATS_INIT                                                                          \
     {                                                                                              \
         sizeof(sluice_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-            0, 0, 0, 0, 0                                                                          \
+            0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                                                     \
     }
 
 /* Fills stats. While another session of the model evaluates, figures about experts are those of

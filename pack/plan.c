@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "formats/sq.h"
 #include "pack/encode_rows.h"
+#include "pack/fits_bf16.h"
 
 #define SHOWN_MAX 80
 #define COLS_MIN 32 /* narrower tensors stay as they are: a block would be mostly its scale */
@@ -158,19 +159,59 @@ static uint32_t expert_type(const struct sl_pack_plan *plan, const struct sl_pac
     return type;
 }
 
+/* Matrices of models with recurrent layers that are in memory always. These layers project to four
+ * times their width and more, so that at 8 bits a small budget would go to them: Qwen3.5-35B-A3B
+ * has 1.9 billion such weights, half of 4 GiB. Here they take 6 bits on average. What is multiplied
+ * once and not summed up has 5.25: the output, and the gates of recurrent outputs. The inputs of
+ * decay and beta, whose errors the state sums up, stay at 8: they are few. */
+static uint32_t recurrent_type(const struct sl_pack_class *c)
+{
+    bool steers = c->kind == SL_PACK_RECURRENT && !contains(c->name, "ssm_out.");
+
+    if (c->kind == SL_PACK_EMBEDDING || steers) return SL_TYPE_Q8_0;
+    return c->kind == SL_PACK_OUTPUT || contains(c->name, "attn_gate.") ? SL_SQ5_32 : SL_SQ6_32;
+}
+
+/* What is quantized already is so once more only for a sixth of its bytes. */
+static uint32_t dense_type(const struct sl_pack_plan *plan, uint32_t class_index, uint32_t bits)
+{
+    const struct sl_pack_class *c = &plan->classes[class_index];
+    bool small = plan->recurrent && bits < 8; /* who asks for 8 bits means all */
+    uint32_t type = small ? recurrent_type(c) : SL_TYPE_Q8_0;
+    uint64_t bytes = 0;
+
+    if (is_float(c->from)) return type;
+    return small && sl_pack_plan_can(plan, class_index, type, &bytes) &&
+                   bytes <= c->from_bytes / 6 * 5
+               ? type
+               : c->from;
+}
+
 /* Never larger than the source: nothing would be gained by it. */
 static uint32_t built_in(const struct sl_pack_plan *plan, uint32_t class_index, uint32_t bits)
 {
     const struct sl_pack_class *c = &plan->classes[class_index];
-    bool experts = c->kind >= SL_PACK_GATE;
     uint64_t bytes = 0;
 
-    if (bits == 0 || sl_pack_is_exact(c) || c->kind == SL_PACK_NORM || c->kind == SL_PACK_ROUTER ||
-        (!experts && !is_float(c->from)))
+    if (bits == 0 || sl_pack_is_exact(c) || c->kind == SL_PACK_NORM || c->kind == SL_PACK_ROUTER)
         return c->from;
-    uint32_t type = experts ? expert_type(plan, c, bits) : SL_TYPE_Q8_0;
+    uint32_t type =
+        c->kind >= SL_PACK_GATE ? expert_type(plan, c, bits) : dense_type(plan, class_index, bits);
     if (sl_pack_plan_can(plan, class_index, type, &bytes) && bytes >= c->from_bytes) return c->from;
     return type;
+}
+
+/* Routers keep their values, in half the bytes where those hold them. */
+static sluice_err router_type(const struct sl_pack_plan *plan, const struct sl_pack_class *c,
+                              uint32_t bits, sluice_error *e, uint32_t *type)
+{
+    bool fits = false;
+
+    if (bits == 0 || c->kind != SL_PACK_ROUTER || c->from != SL_TYPE_F32 || sl_pack_is_exact(c))
+        return SLUICE_OK;
+    sluice_err err = sl_pack_fits_bf16(plan->source, c->first, plan->budget, e, &fits);
+    if (fits) *type = SL_TYPE_BF16;
+    return err;
 }
 
 /* ---- one class ------------------------------------------------------------------------------- */
@@ -191,8 +232,13 @@ static sluice_err decide(struct sl_pack_plan *plan, const struct sl_pack_request
 {
     struct sl_pack_class *c = &plan->classes[class_index];
     uint32_t wanted = built_in(plan, class_index, request->bits);
+    sluice_err err = SLUICE_OK;
 
-    if (c->rule != UINT32_MAX) wanted = sl_recipe_rule(request->recipe, c->rule)->type;
+    if (c->rule != UINT32_MAX)
+        wanted = sl_recipe_rule(request->recipe, c->rule)->type;
+    else
+        err = router_type(plan, c, request->bits, e, &wanted);
+    if (err != SLUICE_OK) return err;
     if (wanted == SL_RECIPE_KEEP) wanted = c->from;
     bool set = sl_pack_plan_set(plan, class_index, fall_back(plan, c, wanted));
     c->wanted = wanted;
@@ -372,13 +418,14 @@ static sluice_err allocate(struct sl_pack_plan *plan, sluice_error *e)
 }
 
 /* Layers with experts are counted from the first that has them. */
-static void find_early(struct sl_pack_plan *plan)
+static void find_layers(struct sl_pack_plan *plan)
 {
     int32_t first = SL_LAYERS_MAX, n = 0, last = -1;
 
     for (uint32_t i = 0; i < plan->n_classes; i++) {
         const struct sl_pack_class *c = &plan->classes[i];
 
+        if (c->kind == SL_PACK_RECURRENT && !sl_pack_is_exact(c)) plan->recurrent = true;
         if (c->kind < SL_PACK_GATE) continue;
         first = c->layer < first ? c->layer : first;
         n += c->layer != last;
@@ -420,7 +467,7 @@ static sluice_err find_classes(struct finding *f)
         c->from_bytes += t->bytes;
         plan->n_weights += t->rows * t->cols;
     }
-    find_early(plan);
+    find_layers(plan);
     return SLUICE_OK;
 }
 

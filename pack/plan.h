@@ -64,6 +64,7 @@ struct sl_pack_plan {
     uint64_t n_weights;    /* elements of all tensors */
     int32_t first_layer;   /* that has experts */
     int32_t early_end;     /* layers before it are the first ones, for the built-in rules */
+    bool recurrent;        /* there are recurrent layers: the same */
     /* What sl_pack_plan_settle fills. */
     struct sl_container_tensor *tensors; /* [n_tensors] */
     char *recipe;

@@ -84,6 +84,19 @@ const char *sl_source_kind(const struct sl_source *s)
     return s->hf != NULL ? "safetensors" : s->records != NULL ? "container" : "GGUF";
 }
 
+bool sl_source_left_out(const struct sl_source *s, uint32_t kind, struct sl_source_left_out *out)
+{
+    static const char *const names[SL_HF_EXTRAS] = {
+        [SL_HF_VISION] = "vision tower",
+        [SL_HF_PREDICTION] = "layers that predict more than one token",
+    };
+
+    if (s->hf == NULL || kind >= SL_HF_EXTRAS) return false;
+    struct sl_hf_left_out left = sl_hf_left_out(s->hf, (enum sl_hf_extra)kind);
+    *out = (struct sl_source_left_out){names[kind], left.n, left.bytes};
+    return true;
+}
+
 const struct sl_source_tensor *sl_source_tensor(const struct sl_source *s, uint32_t index)
 {
     SLUICE_ASSERT(index < s->n_tensors);

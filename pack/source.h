@@ -50,6 +50,15 @@ uint64_t sl_source_file_bytes(const struct sl_source *s);
  * samples of every tensor. Independent of path, time and machine. */
 SL_MUST_CHECK sluice_err sl_source_sum(struct sl_source *s, sluice_error *e, uint64_t *sum);
 
+/* Tensors of a folder that are no part of the model as it is run, kind by kind. False: there is no
+ * such kind; else what, "vision tower", how many, and their bytes in the files. */
+struct sl_source_left_out {
+    const char *what;
+    uint32_t n;
+    uint64_t bytes;
+};
+bool sl_source_left_out(const struct sl_source *s, uint32_t kind, struct sl_source_left_out *out);
+
 /* The path of a file of weights that is not what it was when it was opened, by its size, time, or
  * place; NULL: there is none. The source's. */
 const char *sl_source_changed(const struct sl_source *s);

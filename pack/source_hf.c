@@ -26,7 +26,9 @@ void sl_src_hf_base(const struct sl_source *s, uint32_t base, struct sl_src_base
 
     *out = (struct sl_src_base){.name = t->name, .n_dims = t->n_dims};
     out->type = type_of(sl_hf_weights(s->hf), t);
-    out->whole = t->source.values == NULL && t->source.heads == 0 && t->dtype != SL_ST_F8_E4M3;
+    out->whole = t->source.values == NULL && t->source.heads == 0 && t->source.runs == NULL &&
+                 t->source.groups == 0 && t->source.value == SL_HF_AS_IS &&
+                 t->dtype != SL_ST_F8_E4M3;
     memcpy(out->dims, t->dims, sizeof out->dims);
 }
 

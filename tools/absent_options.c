@@ -32,10 +32,9 @@ static const struct absent table[] = {
     {" --no-jinja ",
      "templates are recognized and built in; leave it out, or choose one with --chat-template"},
     {" --chat-template-file --chat-template-kwargs ",
-     "templates are built in; choose one with --chat-template, and thinking with --think or "
-     "--no-think"},
-    {" --reasoning -rea --reasoning-format --reasoning-budget --enable-thinking --thinking ",
-     "use --think or --no-think"},
+     "templates are built in; choose one with --chat-template, and thinking with --think"},
+    {" --no-think --nothink --enable-thinking --thinking --reasoning-format --reasoning-budget ",
+     "use --think on, --think off, or --think show, which prints the thoughts too"},
     {" -fa --flash-attn ", "attention has one exact form here; leave it out"},
     {" --color --colors --simple-io --log-colors ",
      "the answer alone goes to standard output, without colour; leave it out"},

@@ -11,6 +11,7 @@
 #include "tools/open_model.h"
 #include "tools/progress.h"
 #include "tools/report.h"
+#include "tools/shown.h"
 #include "tools/streaming.h"
 
 /* A seed that differs from run to run, short enough to be typed again. */
@@ -59,8 +60,45 @@ static int check_template(const struct cli_args *args)
     sluice_err err = sluice_chat_render(header, &chat, NULL, 0, &bytes, &error);
     sluice_model_close(header);
     if (err != SLUICE_E_TEMPLATE) return CLI_EXIT_OK;
+    sluice_plan plan = SLUICE_PLAN_INIT; /* of a model that no template would help, say that */
+    sluice_error other;
+    options.flags = 0;
+    if (sluice_memory_plan(args->model, &options, &plan, &other)) return cli_fail(&other);
     cli_error("%s: %s", args->model, error.text);
     return CLI_EXIT_FAILURE;
+}
+
+/* As the library names it. */
+static int switch_of(int think) { return think == CLI_THINK_AUTO ? -1 : think != CLI_THINK_OFF; }
+
+/* Whether the template writes another prompt with thinking on than with thinking off. */
+static int has_switch(const struct cli_talk *talk)
+{
+    const sluice_message message = {"user", "hello"};
+    struct cli_text text[2] = {{0}, {0}};
+    sluice_err err = SLUICE_OK;
+    for (int on = 0; on < 2 && !err; on++) {
+        const sluice_chat chat = {&message, 1, on};
+        size_t bytes;
+        err = sluice_chat_render(talk->model, &chat, NULL, 0, &bytes, NULL);
+        if (err && err != SLUICE_E_LIMIT) break;
+        cli_text_reserve(&text[on], bytes);
+        err =
+            sluice_chat_render(talk->model, &chat, text[on].bytes, bytes + 1, &text[on].size, NULL);
+    }
+    int differs = !err && (text[0].size != text[1].size ||
+                           memcmp(text[0].bytes, text[1].bytes, text[0].size) != 0);
+    cli_text_free(&text[0]);
+    cli_text_free(&text[1]);
+    return differs;
+}
+
+void cli_talk_think(struct cli_talk *talk, int think)
+{
+    talk->think = think;
+    if ((think == CLI_THINK_ON || think == CLI_THINK_OFF) && !has_switch(talk))
+        cli_say("warning: the template %s has no switch for thinking; --think %s changes nothing",
+                talk->info.chat_template, cli_think_name(think));
 }
 
 int cli_talk_open(struct cli_talk *talk, const struct cli_args *args)
@@ -76,6 +114,7 @@ int cli_talk_open(struct cli_talk *talk, const struct cli_args *args)
     sluice_model_get_info(talk->model, &info);
     talk->info = info;
     set_generation(talk);
+    cli_talk_think(talk, args->think);
     if (args->verbose && talk->generate.temperature > 0)
         cli_note("seed %llu; -s repeats this text", (unsigned long long)talk->generate.seed);
     if (sluice_session_open(talk->model, &talk->session, &error)) return cli_fail(&error);
@@ -96,7 +135,7 @@ int cli_chat_ids(const struct cli_talk *talk, const sluice_message *messages, ui
 {
     sluice_error error;
     sluice_err err = SLUICE_E_LIMIT;
-    const sluice_chat chat = {messages, n_messages, talk->args->thinking};
+    const sluice_chat chat = {messages, n_messages, switch_of(talk->think)};
     sluice_ids out = {NULL, 0, 0};
     for (int attempt = 0; attempt < 2 && err == SLUICE_E_LIMIT; attempt++) {
         cli_ids_reserve(ids, out.count);
@@ -128,33 +167,9 @@ struct stream {
     const struct cli_talk *talk;
     struct cli_progress progress; /* of the prompt */
     struct cli_progress live;     /* of the answer, where it does not share a terminal with it */
-    int silent, terminal, failed;
+    struct cli_shown shown;
+    int failed;
 };
-
-/* Length of the control character that text begins with; 0: it is none, or tab or line end. */
-static size_t control_length(const char *text, size_t bytes)
-{
-    unsigned char c = (unsigned char)text[0];
-    unsigned char next = bytes > 1 ? (unsigned char)text[1] : 0;
-    if (c == '\n' || c == '\t' || c == '\r') return 0;
-    if (c == 0xc2 && next >= 0x80 && next < 0xa0) return 2; /* U+0080 to U+009F */
-    return c < 0x20 || c == 0x7f;
-}
-
-/* Prints a piece of an answer. A terminal gets no control characters: a model may have been talked
- * into saying some, and a terminal obeys them. */
-static int show(const struct stream *stream, const char *text, size_t bytes)
-{
-    size_t from = 0;
-    for (size_t i = 0; i < bytes && stream->terminal; i++) {
-        size_t n = control_length(text + i, bytes - i);
-        if (n == 0) continue;
-        if (cli_put(text + from, i - from) || cli_put("?", 1)) return -1;
-        i += n - 1;
-        from = i + 1;
-    }
-    return cli_put(text + from, bytes - from);
-}
 
 /* The line that shows how the answer comes along. */
 static void show_live(struct stream *stream)
@@ -171,9 +186,21 @@ static int on_text(void *user, const char *text, size_t bytes)
 {
     struct stream *stream = user;
     cli_progress_end(&stream->progress);
+    stream->live.what = "answering";
     show_live(stream);
     cli_text_add(&stream->answer->text, text, bytes);
-    if (!stream->silent && (show(stream, text, bytes) || cli_flush())) stream->failed = 1;
+    if (cli_shown_answer(&stream->shown, text, bytes)) stream->failed = 1;
+    return stream->failed;
+}
+
+static int on_thought(void *user, const char *text, size_t bytes)
+{
+    struct stream *stream = user;
+    cli_progress_end(&stream->progress);
+    stream->live.what = "thinking";
+    show_live(stream);
+    cli_text_add(&stream->answer->thoughts, text, bytes);
+    if (cli_shown_thought(&stream->shown, text, bytes)) stream->failed = 1;
     return stream->failed;
 }
 
@@ -208,23 +235,23 @@ int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answ
 {
     sluice_result fresh = SLUICE_RESULT_INIT;
     const sluice_stats no_stats = SLUICE_STATS_INIT;
-    struct stream stream = {.answer = answer,
-                            .talk = talk,
-                            .silent = talk->args->json,
-                            .terminal = isatty(STDOUT_FILENO)};
+    struct stream stream = {.answer = answer, .talk = talk};
     sluice_generate_options options = talk->generate;
     options.on_text = on_text;
+    options.on_thought = talk->args->raw ? NULL : on_thought;
     options.on_prompt = on_prompt;
     options.user = &stream;
     memset(answer, 0, sizeof *answer);
     cli_text_clear(&answer->text);
+    cli_text_clear(&answer->thoughts);
+    cli_shown_begin(&stream.shown, talk->args, talk->think);
     answer->result = fresh;
     talk->before = no_stats;
     sluice_session_get_stats(talk->session, &talk->before);
     int wanted = cli_progress_wanted(talk->args->progress, talk->args->quiet);
     cli_progress_begin(&stream.progress, "reading the prompt", "tokens", wanted);
     cli_progress_begin(&stream.live, "answering", "tokens",
-                       wanted && (stream.silent || !stream.terminal));
+                       wanted && (stream.shown.silent || !stream.shown.terminal));
     if (talk->args->predict == 0)
         read_only_prompt(talk, ids, answer);
     else
@@ -232,11 +259,18 @@ int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answ
                                       &answer->result, &answer->error);
     cli_progress_end(&stream.progress);
     cli_progress_end(&stream.live);
+    (void)cli_shown_end(&stream.shown);
     size_t n = answer->text.size;
-    if (!stream.silent && n && answer->text.bytes[n - 1] != '\n') (void)cli_put("\n", 1);
+    if (!stream.shown.silent && n && answer->text.bytes[n - 1] != '\n') (void)cli_put("\n", 1);
     if (cli_flush()) return CLI_EXIT_FAILURE;
     if (answer->err == SLUICE_E_CANCELLED) return CLI_EXIT_INTERRUPTED;
     return answer->err ? cli_fail(&answer->error) : CLI_EXIT_OK;
+}
+
+void cli_answer_free(struct cli_answer *answer)
+{
+    cli_text_free(&answer->text);
+    cli_text_free(&answer->thoughts);
 }
 
 /* How an answer ended: its name in JSON, and in words. */
@@ -279,8 +313,12 @@ static void note_cut(const struct cli_answer *answer)
 {
     char tokens[CLI_TOKENS_TEXT];
     if (answer->err == SLUICE_OK && answer->result.stop == SLUICE_STOP_LIMIT)
-        cli_note("the answer was cut at %s; -n N allows more",
-                 cli_tokens_text(tokens, answer->result.generated_tokens));
+        cli_note("the answer was cut at %s%s",
+                 cli_tokens_text(tokens, answer->result.generated_tokens),
+                 answer->result.in_thought
+                     ? ", while the model was thinking; -n N allows more, --think off asks for an "
+                       "answer at once"
+                     : "; -n N allows more");
     if (answer->err == SLUICE_OK && answer->result.stop == SLUICE_STOP_CONTEXT)
         cli_note("the answer was cut since the context is full; -c N makes it larger");
 }
@@ -290,6 +328,7 @@ void cli_answer_note(struct cli_talk *talk, const struct cli_answer *answer)
     const sluice_result *r = &answer->result;
     char prompt[CLI_TOKENS_TEXT], generated[CLI_TOKENS_TEXT], prompt_rate[RATE_TEXT];
     char rate[RATE_TEXT], load[32] = "", reused[48] = "", first[48] = "", peak[CLI_PEAK_TEXT];
+    char thoughts[48] = "";
     sluice_stats stats = SLUICE_STATS_INIT;
     if (answer->err != SLUICE_OK && answer->err != SLUICE_E_CANCELLED) return;
     /* the first token comes with the prompt; the rate is that of the ones after it */
@@ -305,11 +344,15 @@ void cli_answer_note(struct cli_talk *talk, const struct cli_answer *answer)
     if (r->generated_tokens)
         (void)snprintf(first, sizeof first, "first token after %.0f ms; ",
                        (double)r->first_token_ns / 1e6);
-    cli_note("%sprompt %s%s%s; %sgenerated %s%s; peak memory %s; ended by %s", load,
+    if (r->thought_tokens)
+        (void)snprintf(thoughts, sizeof thoughts, " (%llu of them thoughts)",
+                       (unsigned long long)r->thought_tokens);
+    cli_note("%sprompt %s%s%s; %sgenerated %s%s%s; peak memory %s; ended by %s", load,
              cli_tokens_text(prompt, r->prompt_tokens), reused,
              rate_text(prompt_rate, r->prompt_tokens - r->reused_tokens, r->prompt_ns), first,
-             cli_tokens_text(generated, r->generated_tokens), rate_text(rate, later, r->decode_ns),
-             cli_peak_text(peak, &stats, &talk->info), ending_of(answer).words);
+             cli_tokens_text(generated, r->generated_tokens), thoughts,
+             rate_text(rate, later, r->decode_ns), cli_peak_text(peak, &stats, &talk->info),
+             ending_of(answer).words);
     cli_streaming_note(talk->args, &talk->info, &since, since.eval_tokens);
     note_cut(answer);
 }

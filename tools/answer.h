@@ -17,10 +17,11 @@ struct cli_talk {
     sluice_stats before; /* when the answer under way began */
     sluice_generate_options generate;
     int load_said; /* the time of loading stands in the first note only */
+    int think;     /* enum cli_think */
 };
 
 struct cli_answer {
-    struct cli_text text;
+    struct cli_text text, thoughts;
     sluice_result result;
     sluice_err err; /* how the library ended it */
     sluice_error error;
@@ -30,14 +31,20 @@ struct cli_answer {
 int cli_talk_open(struct cli_talk *talk, const struct cli_args *args);
 void cli_talk_close(struct cli_talk *talk);
 
+/* From now on answers are asked for with this enum cli_think; says so where the template has no
+ * switch for it. */
+void cli_talk_think(struct cli_talk *talk, int think);
+
 /* The ids of a conversation, or of plain text that is continued. Return an exit code. */
 int cli_chat_ids(const struct cli_talk *talk, const sluice_message *messages, uint32_t n_messages,
                  struct cli_ids *ids);
 int cli_raw_ids(const struct cli_talk *talk, const char *text, size_t n, struct cli_ids *ids);
 
 /* Answers ids, printing the text (unless --json) and a line end. Returns an exit code: 130 where
- * the user interrupted it. answer is filled in any case; free its text. */
+ * the user interrupted it. answer is filled in any case; cli_answer_free frees it. */
 int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answer *answer);
+
+void cli_answer_free(struct cli_answer *answer);
 
 /* A note of what an answer took, unless it failed, and one where it was cut. */
 void cli_answer_note(struct cli_talk *talk, const struct cli_answer *answer);

@@ -17,7 +17,6 @@ void cli_args_init(struct cli_args *args)
 {
     const struct cli_option *option;
     memset(args, 0, sizeof *args);
-    args->thinking = -1;
     args->escape = 1;
     args->bos = 1;
     for (size_t i = 0; (option = cli_option_at(i)); i++) {
@@ -227,15 +226,6 @@ static int take_needless(struct cli_args *args, const char *typed, const char *n
     return needed && !value ? 2 : 1;
 }
 
-/* --think beside --no-think. Variables do not count: the command line wins over them. */
-static int contradicts(const struct cli_args *args, const struct cli_option *option)
-{
-    if (option->offset != offsetof(struct cli_args, thinking)) return 0;
-    if (args->thinking_given == 0 || args->thinking == option->set_to) return 0;
-    cli_error("--think and --no-think ask for opposite things; leave one of them out");
-    return 1;
-}
-
 /* Takes argv[*at] and its value, and moves *at past them. */
 static int take_option(struct cli_args *args, unsigned verb, int argc, char **argv, int *at)
 {
@@ -257,8 +247,6 @@ static int take_option(struct cli_args *args, unsigned verb, int argc, char **ar
         cli_error("%s takes no value, found '%s'", name, value + 1);
         return -1;
     }
-    if (option->kind == CLI_FLAG && contradicts(args, option)) return -1;
-    args->thinking_given |= option->offset == offsetof(struct cli_args, thinking);
     if (option->kind == CLI_FLAG) return store(args, option, name, "");
     if (value) return store(args, option, name, value + 1);
     if (*at >= argc) {
@@ -337,7 +325,7 @@ static void let_raw_win(struct cli_args *args, const struct cli_args *variables)
     if (!args->raw || variables->raw) return;
     if (args->chat_template == variables->chat_template) args->chat_template = NULL;
     if (args->system_prompt == variables->system_prompt) args->system_prompt = NULL;
-    if (args->thinking == variables->thinking) args->thinking = -1;
+    if (args->think == variables->think) args->think = CLI_THINK_AUTO;
     if (args->chat == variables->chat) args->chat = 0;
 }
 

@@ -28,6 +28,13 @@ enum cli_verb {
     CLI_EVERY = 2047
 };
 
+enum cli_think {
+    CLI_THINK_AUTO, /* what the template does by itself */
+    CLI_THINK_OFF,
+    CLI_THINK_ON,
+    CLI_THINK_SHOW, /* on, and thoughts go to standard output too */
+};
+
 /* "-ngl: experts are ..." of an option that was taken otherwise than it was written. */
 struct cli_remark {
     const char *option; /* NULL: none */
@@ -57,8 +64,7 @@ struct cli_args {
     double temperature, top_p, min_p, repeat_penalty, sticky, drop_cold;
     double target_bpw;                                         /* of pack */
     int kv, cache_k, cache_v, isa, io, cache_policy, prefetch; /* enums of sluice.h */
-    int thinking;                                              /* -1, 0, 1 as in sluice.h */
-    int thinking_given;                                        /* on the command line */
+    int think;                                                 /* enum cli_think */
     int raw, chat, single_turn, ignore_end, special, escape, progress, verbose, quiet, json;
     int lines, escape_lines, bos, decode, nll, list_meta, list_tensors, make_sums, llama_cpp;
     int deep, swap_layers;   /* of verify and diff */
@@ -120,6 +126,10 @@ const char *cli_option_variable(const struct cli_option *option, char *text);
 /* The range in words ("1 to 64", "f32, f16, q8"); text has CLI_RANGE_TEXT bytes and is returned. */
 #define CLI_RANGE_TEXT 128
 const char *cli_option_range(const struct cli_option *option, char *text);
+
+/* The word of --think for an enum cli_think, and the other way; -1: there is no such word. */
+const char *cli_think_name(int think);
+int cli_think_of(const char *word);
 
 /* Sets the defaults of the table. */
 void cli_args_init(struct cli_args *args);

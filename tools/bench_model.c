@@ -164,6 +164,31 @@ static struct cli_json *begin_json(const struct bench *b)
     return root;
 }
 
+/* Where the time of a stretch went. */
+static void put_profile(struct cli_json *root, const sluice_stats *s)
+{
+    struct cli_json *json = cli_json_child(root, "profile_ms");
+    cli_json_number(json, "projection", (double)s->projection_ns / 1e6);
+    cli_json_number(json, "mixing", (double)s->mixing_ns / 1e6);
+    cli_json_number(json, "routing", (double)s->routing_ns / 1e6);
+    cli_json_number(json, "expert", (double)s->expert_ns / 1e6);
+    cli_json_number(json, "waiting", (double)s->waiting_ns / 1e6);
+    cli_json_number(json, "head", (double)s->head_ns / 1e6);
+    cli_json_number(json, "other", (double)s->other_ns / 1e6);
+}
+
+static void note_profile(const sluice_stats *s)
+{
+    double whole = (double)s->eval_ns / 100;
+    if (s->eval_ns == 0) return;
+    cli_note("time: experts %.1f %%, other weights %.1f %%, head %.1f %%, attention and state "
+             "%.1f %%, routing %.1f %%, waiting %.1f %%, the rest %.1f %%",
+             (double)s->expert_ns / whole, (double)s->projection_ns / whole,
+             (double)s->head_ns / whole, (double)s->mixing_ns / whole,
+             (double)s->routing_ns / whole, (double)s->waiting_ns / whole,
+             (double)s->other_ns / whole);
+}
+
 static void end_json(struct bench *b, struct cli_json *root, const struct stretch *s)
 {
     sluice_stats now;
@@ -171,6 +196,7 @@ static void end_json(struct bench *b, struct cli_json *root, const struct stretc
     cli_json_integer(root, "warm_tokens", (uint64_t)b->args->warm);
     cli_json_number(root, "load_ms", (double)b->info.load_ns / 1e6);
     cli_json_experts(root, &s->stats);
+    put_profile(root, &s->stats);
     cli_json_plan(root, &b->plan);
     cli_json_integer(root, "budget_peak_bytes", now.budget_peak_bytes);
     cli_json_known(root, "process_peak_bytes", now.process_peak_bytes);
@@ -185,6 +211,7 @@ static void note(const struct bench *b, const struct stretch *s)
     if (b->args->routing)
         cli_note("experts as %s has them, not the model's choice", b->args->routing);
     cli_streaming_note(b->args, &b->info, &s->stats, s->n);
+    note_profile(&s->stats);
     cli_note("load %.2f s; peak memory %s", (double)b->info.load_ns / 1e9,
              cli_peak_text(peak, &now, &b->info));
 }
@@ -233,6 +260,15 @@ struct prefill_result {
     double reads; /* of each expert in a chunk, on average over all experts */
 };
 
+/* null where nothing was decoded. */
+static void put_speed(struct cli_json *root, const char *key, const struct stretch *s)
+{
+    if (s->n)
+        cli_json_number(root, key, rate(s->n, s->ns));
+    else
+        cli_json_null(root, key);
+}
+
 static void report_prefill(struct bench *b, const struct prefill_result *r)
 {
     const struct stretch *s = &r->prompt;
@@ -246,6 +282,8 @@ static void report_prefill(struct bench *b, const struct prefill_result *r)
         cli_json_number(root, "expert_reads_per_chunk", r->reads);
         put_rate(root, "hit_rate_before", &r->before);
         put_rate(root, "hit_rate_after", &r->after);
+        put_speed(root, "decode_before_tokens_per_s", &r->before);
+        put_speed(root, "decode_after_tokens_per_s", &r->after);
         end_json(b, root, s);
     } else {
         char size[CLI_SIZE_TEXT];
@@ -254,8 +292,10 @@ static void report_prefill(struct bench *b, const struct prefill_result *r)
                          s->n, r->chunks, r->chunks == 1 ? "" : "s", rate(s->n, s->ns),
                          cli_size_text(size, cli_stats_read_bytes(&s->stats)), r->reads);
         if (r->after.n)
-            (void)cli_printf("decode of %zu tokens: hit rate %.1f %% before, %.1f %% after\n",
-                             r->after.n,
+            (void)cli_printf("decode of %zu tokens: %.2f tok/s before, %.2f after; hit rate "
+                             "%.1f %% before, %.1f %% after\n",
+                             r->after.n, rate(r->before.n, r->before.ns),
+                             rate(r->after.n, r->after.ns),
                              100 * cli_share(r->before.stats.hits, r->before.stats.uses),
                              100 * cli_share(r->after.stats.hits, r->after.stats.uses));
     }

@@ -19,6 +19,7 @@ static const char chat_help[] =
     "/help             this list\n"
     "/clear            forget the conversation\n"
     "/system TEXT      set the system message and start anew; no TEXT: remove it\n"
+    "/think MODE       on, off, show or auto: thinking before the next answers\n"
     "/status           model, context and memory in use\n"
     "/exit /bye /quit  leave (also Ctrl-D, or Ctrl-C at the prompt twice)\n"
     "\"\"\"               begins and ends a text of several lines\n"
@@ -70,6 +71,21 @@ static void set_system(struct chat *chat, const char *text)
     cli_say("%s; the conversation starts anew", *text ? "system message set" : "no system message");
 }
 
+static void set_think(struct chat *chat, const char *mode)
+{
+    int think = cli_think_of(mode);
+    if (think < 0) {
+        if (*mode)
+            cli_error("/think: found '%.40s', wanted on, off, show or auto", mode);
+        else
+            cli_say("thinking: %s; /think on, off, show or auto changes it",
+                    cli_think_name(chat->talk->think));
+        return;
+    }
+    cli_talk_think(chat->talk, think);
+    cli_say("thinking: %s", mode);
+}
+
 static void print_status(const struct chat *chat)
 {
     char kv[CLI_SIZE_TEXT], peak[CLI_SIZE_TEXT];
@@ -105,8 +121,8 @@ static const char *argument_of(const char *text, const char *command)
 /* Returns 1 where the user wants to leave. */
 static int do_command(struct chat *chat, const char *text)
 {
-    static const char *const known[] = {"/help", "/clear", "/system", "/status",
-                                        "/exit", "/bye",   "/quit"};
+    static const char *const known[] = {"/help",   "/clear", "/system", "/think",
+                                        "/status", "/exit",  "/bye",    "/quit"};
     struct cli_nearest nearest = {NULL, 0, 0};
     const char *argument;
     if (argument_of(text, "/exit") || argument_of(text, "/bye") || argument_of(text, "/quit"))
@@ -117,6 +133,8 @@ static int do_command(struct chat *chat, const char *text)
         print_status(chat);
     else if ((argument = argument_of(text, "/system")))
         set_system(chat, argument);
+    else if ((argument = argument_of(text, "/think")))
+        set_think(chat, argument);
     else if (argument_of(text, "/clear")) {
         clear(chat);
         cli_say("the conversation starts anew");
@@ -173,7 +191,7 @@ static int answer_turn(struct chat *chat, const char *turn)
     int lost = cli_flush() != 0; /* nobody reads the answers any more */
     if (code == CLI_EXIT_FAILURE) chat->failed = 1;
     cli_interrupt_reset(); /* it stopped the answer; the prompt starts afresh */
-    cli_text_free(&answer.text);
+    cli_answer_free(&answer);
     cli_ids_free(&ids);
     return lost ? CLI_EXIT_FAILURE : CLI_EXIT_OK;
 }

@@ -3,6 +3,7 @@
  * Reads headers only. A file whose tokenizer or architecture this build does not know is shown all
  * the same, and the table says what is not known. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tools/json_out.h"
@@ -30,6 +31,7 @@ struct facts {
     char plan_error[SLUICE_ERROR_TEXT_MAX];      /* "": the model can be run */
     int arch_known;
     uint64_t n_tensors, tensor_bytes;
+    uint32_t n_nextn, n_nextn_tensors; /* layers for multi-token prediction */
     size_t n_types;
     struct type_sum types[TYPES_MAX];
 };
@@ -75,9 +77,10 @@ static void fill_from_meta(struct facts *facts)
         const char *key; /* after "<arch>." */
         uint32_t *field;
     } table[] = {
-        {"block_count", &info->n_layers},       {"embedding_length", &info->n_embd},
-        {"context_length", &info->n_ctx_train}, {"expert_count", &info->n_experts},
-        {"expert_used_count", &info->top_k},    {"vocab_size", &info->n_vocab},
+        {"block_count", &info->n_layers},          {"embedding_length", &info->n_embd},
+        {"context_length", &info->n_ctx_train},    {"expert_count", &info->n_experts},
+        {"expert_used_count", &info->top_k},       {"vocab_size", &info->n_vocab},
+        {"nextn_predict_layers", &facts->n_nextn},
     };
     char key[KEY_BYTES], value[VALUE_BYTES];
     size_t prefix = strlen(info->arch);
@@ -92,6 +95,13 @@ static void fill_from_meta(struct facts *facts)
     }
 }
 
+/* Layers for multi-token prediction stand last; they are no layers of the model's own. */
+static int is_predicting(const struct facts *facts, const char *tensor)
+{
+    long layer = strncmp(tensor, "blk.", 4) == 0 ? strtol(tensor + 4, NULL, 10) : -1;
+    return facts->n_nextn && layer >= (long)facts->info.n_layers;
+}
+
 static void gather(struct facts *facts)
 {
     sluice_options options;
@@ -99,11 +109,15 @@ static void gather(struct facts *facts)
     sluice_tensor tensor = SLUICE_TENSOR_INIT;
     sluice_plan plan = SLUICE_PLAN_INIT;
     const char *known;
-    uint32_t expert_layers = 0; /* each has one tensor of down projections */
+    uint32_t expert_layers = 0;              /* each has one tensor of down projections */
+    int counted = facts->info.n_layers != 0; /* by the library, without those */
     fill_from_meta(facts);
+    if (!counted && facts->n_nextn < facts->info.n_layers) facts->info.n_layers -= facts->n_nextn;
     for (uint32_t i = 0; sluice_model_get_tensor(facts->model, i, &tensor); i++) {
         facts->n_tensors++;
-        expert_layers += strstr(tensor.name, ".ffn_down_exps.weight") != NULL;
+        int predicting = is_predicting(facts, tensor.name);
+        facts->n_nextn_tensors += (uint32_t)predicting;
+        expert_layers += !predicting && strstr(tensor.name, ".ffn_down_exps.weight") != NULL;
         facts->tensor_bytes += tensor.bytes;
         count_type(facts, &tensor);
     }
@@ -150,6 +164,9 @@ static void print_model(const struct facts *facts)
     row_number("parameters", info->n_params, "");
     row_number("layers", info->n_layers, "");
     row_number("  with experts", info->n_moe_layers, "");
+    if (facts->n_nextn)
+        (void)cli_printf("%-18s %u, for multi-token prediction, %u tensors\n", "  not run",
+                         (unsigned)facts->n_nextn, (unsigned)facts->n_nextn_tensors);
     row_number("experts", info->n_experts, info->n_experts ? "a layer" : "(dense)");
     row_number("experts per token", info->top_k, "");
     row_number("width", info->n_embd, "");
@@ -239,6 +256,7 @@ static void print_plan(const struct facts *facts)
     row_size("  keys and values", plan->kv_start_bytes);
     if (plan->kv_start_bytes < plan->kv_bytes) row_size("    whole context", plan->kv_bytes);
     row_size("    for a token", plan->kv_token_bytes);
+    if (plan->state_bytes) row_size("  recurrent state", plan->state_bytes);
     row_size("  scratch", plan->scratch_bytes);
     row_size("  reading", plan->io_bytes);
     row_size("  process", plan->process_bytes);
@@ -331,6 +349,7 @@ static void put_json(const struct facts *facts)
     cli_json_integer(root, "file_bytes", info->file_bytes);
     cli_json_integer(root, "parameters", info->n_params);
     cli_json_known(root, "layers", info->n_layers);
+    cli_json_integer(root, "nextn_layers", facts->n_nextn);
     cli_json_integer(root, "moe_layers", info->n_moe_layers);
     cli_json_integer(root, "experts", info->n_experts);
     cli_json_integer(root, "experts_per_token", info->top_k);

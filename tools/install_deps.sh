@@ -1,5 +1,6 @@
 #!/bin/sh
-# Installs what building and testing need on Debian and its relatives; nothing where all is there already.
+# Installs what building and testing need on Debian and its relatives, and in Termux; nothing where all is
+# there already.
 #
 #   sh tools/install_deps.sh [--clang] [--arm64]
 #
@@ -11,6 +12,9 @@ set -eu
 
 packages="cmake ninja-build gcc libc6-dev pkg-config libpcre2-dev libutf8proc-dev libxxhash-dev
 libcmocka-dev libedit-dev libcjson-dev liburing-dev libmsgpack-dev python3"
+if [ -n "${TERMUX_VERSION:-}" ]; then # Android: other names, and everything belongs to the user
+    packages="cmake ninja clang pkg-config pcre2 utf8proc xxhash cmocka libedit cjson libmsgpack python"
+fi
 arm64=
 for option in "$@"; do
     case $option in
@@ -55,7 +59,7 @@ if [ -z "$missing" ]; then
     exit 0
 fi
 
-if [ "$(id -u)" -eq 0 ]; then
+if [ "$(id -u)" -eq 0 ] || [ -n "${TERMUX_VERSION:-}" ]; then
     as_root=
 elif command -v sudo >/dev/null 2>&1; then
     as_root=sudo

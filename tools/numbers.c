@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "tools/args.h"
 
@@ -63,7 +64,7 @@ int cli_read_size(const char *text, uint64_t *value)
         if (!hit) return -1;
         for (const char *p = letters; p <= hit; p++) scale *= 1024;
         rest++;
-        if (strcmp(rest, "") != 0 && strcmp(rest, "B") != 0 && strcmp(rest, "iB") != 0) return -1;
+        if (*rest && strcasecmp(rest, "B") != 0 && strcasecmp(rest, "iB") != 0) return -1;
     }
     double bytes = strtod(text, NULL) * scale;
     if (!(bytes < 9.0e18)) return -1;

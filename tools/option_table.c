@@ -44,6 +44,20 @@ static const struct cli_choice prefetches[] = {
     {NULL, 0},
 };
 
+static const struct cli_choice thinks[] = {
+    {"auto", CLI_THINK_AUTO},
+    {"on", CLI_THINK_ON},
+    {"off", CLI_THINK_OFF},
+    {"show", CLI_THINK_SHOW},
+    {NULL, 0},
+};
+static const struct cli_choice thinks_of_loops[] = {
+    {"auto", CLI_THINK_AUTO},
+    {"on", CLI_THINK_ON},
+    {"off", CLI_THINK_OFF},
+    {NULL, 0},
+};
+
 static const struct cli_choice bits[] = {
     {"2", 2}, {"3", 3}, {"4", 4}, {"5", 5}, {"6", 6}, {"8", 8}, {NULL, 0},
 };
@@ -136,12 +150,13 @@ static const struct cli_option table[] = {
     {.name = "--chat-template", .aliases = "", .argument = "NAME", .fallback = "the model's own",
      .verbs = CLI_RUN | CLI_PPL, .kind = CLI_TEXT, .offset = AT(chat_template),
      .help = "use this built-in template; 'sluice help run' lists them"},
-    {.name = "--think", .aliases = "", .verbs = CLI_RUN | CLI_PPL, .kind = CLI_FLAG,
-     .offset = AT(thinking), .set_to = 1,
-     .help = "ask the template for thinking before the answer"},
-    {.name = "--no-think", .aliases = "", .verbs = CLI_RUN | CLI_PPL, .kind = CLI_FLAG,
-     .offset = AT(thinking), .set_to = 0,
-     .help = "ask the template for an answer without thinking"},
+    {.name = "--think", .aliases = "-rea --reasoning", .argument = "MODE", .fallback = "auto",
+     .verbs = CLI_RUN, .kind = CLI_CHOICE, .offset = AT(think), .choices = thinks,
+     .help = "thinking before the answer: on, off, as the template does by itself (auto), or on "
+             "and printed with the answer (show); a terminal shows thoughts anyway"},
+    {.name = "--think", .aliases = "-rea --reasoning", .argument = "MODE", .fallback = "auto",
+     .verbs = CLI_PPL, .kind = CLI_CHOICE, .offset = AT(think), .choices = thinks_of_loops,
+     .help = "whether the template asks for thinking before the answers of --loops"},
     {.name = "--no-escape", .aliases = "", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(escape),
      .set_to = 0, .help = "take \\n and the like in -p, -sys and --stop as they are written"},
     {.name = "--escape", .aliases = "-e", .verbs = CLI_RUN, .kind = CLI_FLAG, .offset = AT(escape),
@@ -360,6 +375,20 @@ static const struct cli_option table[] = {
 const struct cli_option *cli_option_at(size_t index)
 {
     return index < sizeof table / sizeof table[0] ? &table[index] : NULL;
+}
+
+const char *cli_think_name(int think)
+{
+    const struct cli_choice *c = thinks;
+    while (c->word && c->value != think) c++;
+    return c->word;
+}
+
+int cli_think_of(const char *word)
+{
+    const struct cli_choice *c = thinks;
+    while (c->word && strcmp(c->word, word) != 0) c++;
+    return c->word ? c->value : -1;
 }
 
 /* Whether word is one of the words of list, which are separated by a space. */

@@ -175,6 +175,18 @@ static void note_unused_rules(const struct packing *p)
     }
 }
 
+/* What the container will not have of a folder. */
+static void note_left_out(const struct packing *p)
+{
+    struct sl_source_left_out left;
+    char size[CLI_SIZE_TEXT];
+
+    for (uint32_t i = 0; sl_source_left_out(p->source, i, &left); i++)
+        if (left.n > 0)
+            cli_note("left out: %s, %u tensors of %s; only text is computed, a token at a time",
+                     left.what, left.n, cli_size_text(size, left.bytes));
+}
+
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* The line of progress, and where this run began. */
@@ -293,6 +305,7 @@ static sluice_err plan_and_write(struct packing *p)
 
     if (err == SLUICE_OK) err = make_plan(p);
     if (err != SLUICE_OK) return err;
+    note_left_out(p);
     note_unused_rules(p);
     p->costs = sl_alloc(&p->budget, p->plan.n_classes, sizeof *p->costs);
     if (!p->costs) return sl_fail(&p->e, SLUICE_E_NOMEM, "no memory for the report");

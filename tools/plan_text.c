@@ -30,19 +30,23 @@ void cli_plan_note(const sluice_plan *plan)
 {
     char total[CLI_SIZE_TEXT], ram[CLI_SIZE_TEXT], experts[CLI_SIZE_TEXT], dense[CLI_SIZE_TEXT];
     char kv[CLI_SIZE_TEXT], whole[CLI_SIZE_TEXT], other[CLI_SIZE_TEXT], tokens[CLI_TOKENS_TEXT];
-    char later[64] = "";
+    char recurrent[CLI_SIZE_TEXT];
+    char later[64] = "", state[64] = "";
     uint64_t other_bytes =
         plan->tokenizer_bytes + plan->scratch_bytes + plan->io_bytes + plan->process_bytes;
     if (plan->kv_start_bytes < plan->kv_bytes)
         (void)snprintf(later, sizeof later, " at first, %s for all",
                        cli_size_text(whole, plan->kv_bytes));
+    if (plan->state_bytes)
+        (void)snprintf(state, sizeof state, "recurrent state %s, ",
+                       cli_size_text(recurrent, plan->state_bytes));
     cli_note("memory plan: %s%s%s: experts %s, other weights %s, keys and values %s%s (%s), "
-             "everything else %s",
+             "%severything else %s",
              cli_size_text(total, plan->total_bytes), plan->ram_bytes ? " of --ram " : "",
              plan->ram_bytes ? cli_size_text(ram, plan->ram_bytes) : "",
              cli_size_text(experts, plan->expert_bytes), cli_size_text(dense, plan->dense_bytes),
              cli_size_text(kv, plan->kv_start_bytes), later, cli_tokens_text(tokens, plan->n_ctx),
-             cli_size_text(other, other_bytes));
+             state, cli_size_text(other, other_bytes));
     note_slots(plan);
 }
 
@@ -83,6 +87,7 @@ void cli_json_plan(struct cli_json *root, const sluice_plan *plan)
     cli_json_integer(json, "kv_bytes", plan->kv_bytes);
     cli_json_integer(json, "kv_start_bytes", plan->kv_start_bytes);
     cli_json_integer(json, "kv_token_bytes", plan->kv_token_bytes);
+    cli_json_integer(json, "state_bytes", plan->state_bytes);
     cli_json_integer(json, "scratch_bytes", plan->scratch_bytes);
     cli_json_integer(json, "io_bytes", plan->io_bytes);
     cli_json_integer(json, "process_bytes", plan->process_bytes);

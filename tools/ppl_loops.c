@@ -134,6 +134,7 @@ int cli_loops_run(struct cli_loops *loops, const struct cli_args *args, sluice_m
     work.talk.model = model;
     work.talk.session = session;
     work.talk.info = info;
+    cli_talk_think(&work.talk, args->think);
     work.logits = cli_alloc(info.n_vocab, sizeof(float));
     int code = answer_all(&work, loops, prompts);
     cli_free(work.logits);

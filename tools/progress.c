@@ -18,16 +18,20 @@ int cli_progress_wanted(int forced, int quiet)
     return forced || (!quiet && isatty(STDERR_FILENO));
 }
 
+int cli_progress_in_place(void)
+{
+    const char *terminal = getenv("TERM");
+    return isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+}
+
 void cli_progress_begin(struct cli_progress *progress, const char *what, const char *unit,
                         int enabled)
 {
-    const char *terminal = getenv("TERM");
     memset(progress, 0, sizeof *progress);
     progress->what = what;
     progress->unit = unit;
     progress->enabled = enabled;
-    progress->in_place =
-        isatty(STDERR_FILENO) && terminal && *terminal && strcmp(terminal, "dumb") != 0;
+    progress->in_place = cli_progress_in_place();
     progress->begin_ns = cli_now_ns();
 }
 

@@ -20,6 +20,8 @@ void cli_progress_step(struct cli_progress *progress, uint64_t done, uint64_t to
 int cli_progress_due(const struct cli_progress *progress);
 void cli_progress_say(struct cli_progress *progress, const char *text);
 void cli_progress_end(struct cli_progress *progress);
+/* Whether standard error is a terminal that obeys escape sequences. */
+int cli_progress_in_place(void);
 /* Whether progress is to be shown at all. */
 int cli_progress_wanted(int forced, int quiet);
 

@@ -63,7 +63,7 @@ static int check_usage(const struct cli_args *args)
     const char *useless = !args->raw            ? NULL
                           : args->system_prompt ? "-sys"
                           : args->chat_template ? "--chat-template"
-                          : args->thinking >= 0 ? "--think and --no-think"
+                          : args->think         ? "--think"
                           : args->chat          ? "-cnv"
                                                 : NULL;
     if (!args->model) return cli_model_missing("run");
@@ -133,6 +133,7 @@ static void put_settings(struct cli_json *root, const struct cli_talk *talk)
     struct cli_json *settings = cli_json_model(root, args, &talk->info);
     cli_json_bool(settings, "raw", args->raw);
     cli_json_known_string(settings, "chat_template", args->raw ? "" : talk->info.chat_template);
+    cli_json_string(settings, "think", cli_think_name(talk->think));
     cli_json_number(settings, "predict", (double)args->predict);
     cli_json_number(settings, "temp", args->temperature);
     cli_json_integer(settings, "top_k", (uint64_t)args->top_k);
@@ -152,11 +153,13 @@ static void put_json(const struct cli_talk *talk, const struct cli_answer *answe
     sluice_session_get_stats(talk->session, &stats);
     put_settings(root, talk);
     cli_json_text(root, "text", answer->text.bytes, answer->text.size);
+    cli_json_text(root, "thoughts", answer->thoughts.bytes, answer->thoughts.size);
     cli_json_string(root, "stop", cli_answer_stop_name(answer));
     if (answer->err) cli_json_string(root, "error", answer->error.text);
     cli_json_integer(root, "prompt_tokens", r->prompt_tokens);
     cli_json_integer(root, "reused_tokens", r->reused_tokens);
     cli_json_integer(root, "generated_tokens", r->generated_tokens);
+    cli_json_integer(root, "thought_tokens", r->thought_tokens);
     cli_json_number(root, "load_ms", (double)talk->info.load_ns / 1e6);
     cli_json_number(root, "prompt_ms", (double)r->prompt_ns / 1e6);
     if (r->generated_tokens)
@@ -189,7 +192,7 @@ static int answer_once(struct cli_talk *talk, const struct cli_text *prompt)
         if (talk->args->json) put_json(talk, &answer);
         cli_answer_note(talk, &answer);
     }
-    cli_text_free(&answer.text);
+    cli_answer_free(&answer);
     cli_ids_free(&ids);
     return code;
 }

@@ -40,7 +40,9 @@ static const struct cli_verb_entry verbs[] = {
      "MODEL is a GGUF file (of a split one any part), a Hugging Face folder, or a container.\n"
      "Experts come to 3 bits a weight, or --bits; weights that are quantized already and are not\n"
      "experts' stay as they are, other matrices come to 8 bits, and vectors and routers stay\n"
-     "exact. What was interrupted goes on with the same command. docs/PACKING.md is the guide.\n"},
+     "exact; in models with recurrent layers (Qwen3-Next, 3.5, 3.6) attention and the like come\n"
+     "to 6 or 5 bits. What was interrupted goes on with the same command. docs/PACKING.md is the\n"
+     "guide.\n"},
     {"info", CLI_INFO, cli_info, "what a model holds, and the memory it would take",
      "MODEL [--meta] [--tensors] [options]", "Reads headers only, also of unsupported models.\n"},
     {"tokenize", CLI_TOKENIZE, cli_tokenize, "text to token ids, and back",

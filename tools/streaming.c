@@ -28,6 +28,13 @@ sluice_stats cli_stats_since(const sluice_stats *before, const sluice_stats *now
     d.predicted -= before->predicted;
     d.predicted_used -= before->predicted_used;
     d.dropped -= before->dropped;
+    d.projection_ns -= before->projection_ns;
+    d.mixing_ns -= before->mixing_ns;
+    d.routing_ns -= before->routing_ns;
+    d.expert_ns -= before->expert_ns;
+    d.waiting_ns -= before->waiting_ns;
+    d.head_ns -= before->head_ns;
+    d.other_ns -= before->other_ns;
     return d;
 }
 

@@ -111,9 +111,21 @@ static void scores_q8(const struct sl_k_query *query, const struct sl_k_kv *keys
     }
 }
 
+#define SCORES(type)                                                                               \
+    void sl_k_attn_scores_##type##__neon(const struct sl_k_query *queries, uint32_t n,             \
+                                         const struct sl_k_kv *keys, float scale, float *scores)   \
+    {                                                                                              \
+        for (uint32_t h = 0; h < n; h++)                                                           \
+            scores_##type(&queries[h], keys, scale, scores + (uint64_t)h * keys->n);               \
+    }
+
+SCORES(f32)
+SCORES(f16)
+SCORES(q8)
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
-#define STRIP 64 /* columns whose sums stay in registers over all positions */
+#define SUMS 16 /* vectors of sums that stay in registers over all positions */
 
 typedef float32x4_t load4_fn(const uint8_t *p);
 typedef float load1_fn(const uint8_t *p);
@@ -139,93 +151,119 @@ SL_INLINE float32x4_t load4_i8(const uint8_t *p)
 }
 SL_INLINE float load1_i8(const uint8_t *p) { return (float)(int8_t)*p; }
 
-/* Consecutive positions and the weights of their values: the weight of position j for a column is
- * w[j * stride + column / 32 * step], with step 0 where one weight serves a whole position. */
+/* Consecutive positions and the weights of their values: the weight that head h gives position j
+ * for a column is w[h * heads + j * stride + column / 32 * step], with step 0 where one weight
+ * serves a whole position. */
 struct span {
     const uint8_t *data;
     uint32_t head_dim, n;
     const float *w;
-    uint32_t stride, step;
+    uint32_t heads, stride, step;
 };
 
-/* Adds n_vectors * 4 columns (n_vectors constant) from column on. */
-SL_INLINE void strip(const struct layout l, const struct span s, uint32_t n_vectors,
+/* Adds n_vectors * 4 columns from column on, for n heads; both are constants, and their product is
+ * at most SUMS. A value becomes a float once for all of them. */
+SL_INLINE void strip(const struct layout l, const struct span s, const uint32_t size[2],
                      uint32_t column, float *acc)
 {
-    float32x4_t sum[STRIP / 4];
-    for (uint32_t i = 0; i < n_vectors; i++) sum[i] = vld1q_f32(acc + column + 4 * i);
+    const uint32_t n = size[0], n_vectors = size[1];
+    float32x4_t sum[SUMS];
+    for (uint32_t h = 0; h < n; h++)
+        for (uint32_t i = 0; i < n_vectors; i++)
+            sum[h * n_vectors + i] = vld1q_f32(acc + h * s.head_dim + column + 4 * i);
     const uint8_t *row = s.data + (uint64_t)column * l.bytes;
     const float *w = s.w + column / SL_KV_GROUP * s.step;
     for (uint32_t j = 0; j < s.n; j++, row += (uint64_t)s.head_dim * l.bytes, w += s.stride)
         for (uint32_t i = 0; i < n_vectors; i++) {
             float32x4_t v = l.load4(row + (uint64_t)4 * i * l.bytes);
-            sum[i] = vfmaq_n_f32(sum[i], v, w[i / 8 * s.step]);
+            for (uint32_t h = 0; h < n; h++)
+                sum[h * n_vectors + i] =
+                    vfmaq_n_f32(sum[h * n_vectors + i], v, w[h * s.heads + i / 8 * s.step]);
         }
-    for (uint32_t i = 0; i < n_vectors; i++) vst1q_f32(acc + column + 4 * i, sum[i]);
+    for (uint32_t h = 0; h < n; h++)
+        for (uint32_t i = 0; i < n_vectors; i++)
+            vst1q_f32(acc + h * s.head_dim + column + 4 * i, sum[h * n_vectors + i]);
 }
 
-/* Adds all columns. */
-SL_INLINE void values(const struct layout l, const struct span s, float *acc)
+/* Adds all columns of n heads, a constant. */
+SL_INLINE void values(const struct layout l, const struct span s, uint32_t n, float *acc)
 {
+    const uint32_t wide[2] = {n, SUMS / n}, narrow[2] = {n, 1};
     uint32_t c = 0;
-    for (; c + STRIP <= s.head_dim; c += STRIP) strip(l, s, STRIP / 4, c, acc);
-    for (; c + 4 <= s.head_dim; c += 4) strip(l, s, 1, c, acc);
-    for (uint32_t j = 0; j < s.n && c < s.head_dim; j++)
-        for (uint32_t i = c; i < s.head_dim; i++) {
-            float p = s.w[j * s.stride + i / SL_KV_GROUP * s.step];
-            float x = l.load1(s.data + ((uint64_t)j * s.head_dim + i) * l.bytes);
-            acc[i] = __builtin_fmaf(p, x, acc[i]);
-        }
+    for (; c + SUMS / n * 4 <= s.head_dim; c += SUMS / n * 4) strip(l, s, wide, c, acc);
+    for (; c + 4 <= s.head_dim; c += 4) strip(l, s, narrow, c, acc);
+    for (uint32_t h = 0; h < n; h++)
+        for (uint32_t j = 0; j < s.n && c < s.head_dim; j++)
+            for (uint32_t i = c; i < s.head_dim; i++) {
+                float p = s.w[h * s.heads + j * s.stride + i / SL_KV_GROUP * s.step];
+                float x = l.load1(s.data + ((uint64_t)j * s.head_dim + i) * l.bytes);
+                acc[h * s.head_dim + i] = __builtin_fmaf(p, x, acc[h * s.head_dim + i]);
+            }
 }
 
-static void values_f32(const float *p, const struct sl_k_kv *v, float *acc)
+#define HEADS 4 /* at a time, or one */
+
+SL_INLINE void values_any(const struct layout l, const struct span s, uint32_t n, float *acc)
 {
-    struct span s = {v->data, v->head_dim, v->n, p, 1, 0};
-    values((struct layout){load4_f32, load1_f32, 4}, s, acc);
+    if (n == HEADS)
+        values(l, s, HEADS, acc);
+    else
+        values(l, s, 1, acc);
 }
 
-static void values_f16(const float *p, const struct sl_k_kv *v, float *acc)
+SL_INLINE void values_float(const struct layout l, const float *p, uint32_t n,
+                            const struct sl_k_kv *v, float *acc)
 {
-    struct span s = {v->data, v->head_dim, v->n, p, 1, 0};
-    values((struct layout){load4_f16, load1_f16, 2}, s, acc);
+    for (uint32_t h = 0; h < n;) {
+        uint32_t step = n - h >= HEADS ? HEADS : 1;
+        struct span s = {v->data, v->head_dim, v->n, p + (uint64_t)h * v->n, v->n, 1, 0};
+        values_any(l, s, step, acc + (uint64_t)h * v->head_dim);
+        h += step;
+    }
+}
+
+void sl_k_attn_values_f32__neon(const float *p, uint32_t n, const struct sl_k_kv *v, float *acc)
+{
+    values_float((struct layout){load4_f32, load1_f32, 4}, p, n, v, acc);
+}
+
+void sl_k_attn_values_f16__neon(const float *p, uint32_t n, const struct sl_k_kv *v, float *acc)
+{
+    values_float((struct layout){load4_f16, load1_f16, 2}, p, n, v, acc);
 }
 
 #define POSITIONS 32 /* whose scales are multiplied out at a time */
+#define GROUPS_MAX (SL_HEAD_DIM_MAX / SL_KV_GROUP)
 
-static void values_q8(const float *p, const struct sl_k_kv *v, float *acc)
+/* w[j * groups + g] = p[j] * scale[j * groups + g] */
+SL_INLINE void weigh(const float *p, const uint16_t *scale, uint32_t n, uint32_t groups, float *w)
 {
-    uint32_t groups = groups_of(v->head_dim);
-    float w[POSITIONS * (SL_HEAD_DIM_MAX / SL_KV_GROUP)];
-    for (uint32_t first = 0; first < v->n; first += POSITIONS) {
-        uint32_t n = v->n - first < POSITIONS ? v->n - first : POSITIONS;
-        const uint16_t *scales = v->scales + (uint64_t)first * groups;
-        for (uint32_t j = 0; j < n; j++)
-            for (uint32_t g = 0; g < groups; g++)
-                w[j * groups + g] = p[first + j] * half_to_float(scales[j * groups + g]);
-        const uint8_t *data = (const uint8_t *)v->data + (uint64_t)first * v->head_dim;
-        struct span s = {data, v->head_dim, n, w, groups, 1};
-        values((struct layout){load4_i8, load1_i8, 1}, s, acc);
+    for (uint32_t j = 0; j < n; j++, scale += groups, w += groups) {
+        uint32_t g = 0;
+        for (; g + 4 <= groups; g += 4)
+            vst1q_f32(w + g,
+                      vmulq_n_f32(vcvt_f32_f16(vld1_f16((const float16_t *)(scale + g))), p[j]));
+        for (; g < groups; g++) w[g] = p[j] * half_to_float(scale[g]);
     }
 }
 
-/* ---- several heads ----------------------------------------------------------------------------
- */
-
-#define HEADS(type)                                                                                \
-    void sl_k_attn_scores_##type##__neon(const struct sl_k_query *queries, uint32_t n,             \
-                                         const struct sl_k_kv *keys, float scale, float *scores)   \
-    {                                                                                              \
-        for (uint32_t h = 0; h < n; h++)                                                           \
-            scores_##type(&queries[h], keys, scale, scores + (uint64_t)h * keys->n);               \
-    }                                                                                              \
-    void sl_k_attn_values_##type##__neon(const float *p, uint32_t n, const struct sl_k_kv *values, \
-                                         float *acc)                                               \
-    {                                                                                              \
-        for (uint32_t h = 0; h < n; h++)                                                           \
-            values_##type(p + (uint64_t)h * values->n, values,                                     \
-                          acc + (uint64_t)h * values->head_dim);                                   \
+void sl_k_attn_values_q8__neon(const float *p, uint32_t n, const struct sl_k_kv *v, float *acc)
+{
+    const struct layout l = {load4_i8, load1_i8, 1};
+    uint32_t groups = groups_of(v->head_dim);
+    float w[HEADS * POSITIONS * GROUPS_MAX];
+    for (uint32_t first = 0; first < v->n; first += POSITIONS) {
+        uint32_t count = v->n - first < POSITIONS ? v->n - first : POSITIONS;
+        const uint16_t *scales = v->scales + (uint64_t)first * groups;
+        const uint8_t *data = (const uint8_t *)v->data + (uint64_t)first * v->head_dim;
+        for (uint32_t h = 0; h < n;) {
+            uint32_t step = n - h >= HEADS ? HEADS : 1;
+            for (uint32_t i = 0; i < step; i++)
+                weigh(p + (uint64_t)(h + i) * v->n + first, scales, count, groups,
+                      w + i * count * groups);
+            struct span s = {data, v->head_dim, count, w, count * groups, groups, 1};
+            values_any(l, s, step, acc + (uint64_t)h * v->head_dim);
+            h += step;
+        }
     }
-
-HEADS(f32)
-HEADS(f16)
-HEADS(q8)
+}

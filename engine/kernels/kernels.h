@@ -27,12 +27,15 @@
 /* How activations are prepared for a weight type. */
 enum sl_act_kind {
     SL_ACT_F32,   /* as they are: F32, F16, BF16 weights */
-    SL_ACT_Q8_32, /* int8 codes, a scale per 32: Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4, SQ* */
-    SL_ACT_Q8_256 /* int8 codes, a scale per 256: the k-quants and IQ4_XS */
+    SL_ACT_Q8_32, /* int8 codes, a scale per 32: Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4 SQ5 SQ6 */
+    SL_ACT_Q8_32_ROUGH, /* the same with fewer second digits: SQ2 to SQ4 */
+    SL_ACT_Q8_256       /* int8 codes, a scale per 256: the k-quants and IQ4_XS */
 };
-#define SL_ACT_KINDS 3
+#define SL_ACT_KINDS 4
 
 enum sl_act_kind sl_k_act_kind(uint32_t type); /* type: supported */
+/* As a member of a set of kinds: one bit. */
+static inline uint32_t sl_k_act_bit(uint32_t type) { return 1u << sl_k_act_kind(type); }
 
 /* A second int8 digit for some blocks of a vector: the rounding error of the first, quantized
  * again. Laid out like the first; a block whose d is 0 has none, and its codes and sums are not
@@ -95,6 +98,25 @@ struct sl_k_query {
     const float *d;   /* int8 KV: [groups] */
 };
 
+/* One token in one head of a layer with the gated delta rule (Yang et al. 2024, "Gated Delta
+ * Networks"): S = decay * S; u = beta * (v - S'k); S = S + k u'; y = S'q. S [n_k][n_v] is kept in
+ * stretches of SL_DELTA_COLS columns, each [n_k][SL_DELTA_COLS]. What a token adds to it is put off
+ * until the next token, so that each element is loaded and stored once a token: state is S before
+ * the last token, whose decay, k and u come along. */
+#define SL_DELTA_COLS 16u
+
+struct sl_k_delta {
+    float *state;
+    uint32_t n_k, n_v;     /* 1..SL_HEAD_DIM_MAX; n_v a multiple of SL_DELTA_COLS */
+    const float *k_before; /* [n_k] of the token before; NULL: state is S as it is */
+    const float *u_before; /* [n_v] */
+    float decay_before;
+    const float *q, *k, *v; /* [n_k], [n_k], [n_v] of this token */
+    float decay, beta, qk;  /* qk: q . k */
+    float *u;               /* [n_v] for the next token; may be u_before */
+    float *y;               /* [n_v]; may be v */
+};
+
 struct sl_kernels {
     const char *isa; /* "scalar", "avx2", "avx512", "neon", "dotprod", "i8mm" */
 
@@ -119,6 +141,8 @@ struct sl_kernels {
     void (*scale)(float a, uint32_t n, float *y);
     /* y[i] = (g[i] * sigmoid(g[i])) * u[i], sigmoid(x) = 1 / (1 + sl_expf(-x)). y may be g. */
     void (*silu_mul)(const float *g, const float *u, uint32_t n, float *y);
+    /* y[i] = sigmoid(g[i]) * u[i]. y may be u. */
+    void (*sigmoid_mul)(const float *g, const float *u, uint32_t n, float *y);
     /* x[i] = sl_expf(x[i] - max), returns the striped-lane sum of the results. */
     float (*exp_sum)(float *x, uint32_t n, float max);
     /* The largest element; n >= 1; all finite or -inf. A zero is returned as +0. */
@@ -128,6 +152,17 @@ struct sl_kernels {
      * the pair (a, b) becomes (fma(a, c, -(b * s)), fma(a, s, b * c)). neox: pair (x[i], x[i +
      * n_rot/2]); otherwise (x[2i], x[2i+1]). Elements from n_rot on are untouched. */
     void (*rope)(float *x, const float *cs, uint32_t n_rot, bool neox);
+
+    /* Causal convolution of n channels, each by itself, then SiLU: acc = 0; acc = fma(w[i][j],
+     * rows[j][i], acc) for j ascending; y[i] = acc * sigmoid(acc). rows: [taps] tokens, this one
+     * last; w: [n][taps]. y may be the last row. */
+    void (*conv_silu)(const float *const *rows, const float *w, uint32_t taps, uint32_t n,
+                      float *y);
+    /* state[i][j] = fma(k_before[i], u_before[j], decay_before * state[i][j]), where there is a
+     * token before; then sums over i ascending, from 0: a = fma(state[i][j], k[i], a), b =
+     * fma(state[i][j], q[i], b); u[j] = beta * fma(-decay, a, v[j]); y[j] = fma(u[j], qk, decay *
+     * b). */
+    void (*delta_step)(const struct sl_k_delta *step);
 
     /* Query codes for int8 keys: per group of SL_KV_GROUP, d = max|x| / 32767, nearest-even,
      * clamped. 16-bit codes because a query is used once per key and costs nothing, while its error

@@ -7,7 +7,7 @@
  * while all activations pass over it. So everything is a vector over rows, scales and float
  * arithmetic too, and no sum is ever taken across lanes. */
 #include "engine/kernels/kernel_variants.h"
-#include "engine/kernels/simd_avx512.h"
+#include "engine/kernels/kquant_avx512.h"
 #include "formats/blocks.h"
 
 #define GROUPS 8 /* of 32 columns */
@@ -15,7 +15,8 @@
 /* A block of sixteen rows, unpacked. */
 struct wide {
     __m512i level[8 * GROUPS]; /* unsigned bytes: columns 4i to 4i + 3 */
-    __m512i scale[2 * GROUPS]; /* of each 16 columns; or of each 32, the first eight */
+    __m512i scale[2 * GROUPS]; /* of each 16 columns; or of each 32, the first eight; or those of
+                                  two times 16, a word each, the first eight */
     __m512i pair[GROUPS];      /* two words, for the two halves of a group: minima, or what takes
                                   the levels' bias back: scale * -bias */
     __m512 d, dmin;
@@ -35,9 +36,10 @@ struct layout {
     unpack_fn *unpack;
     uint32_t block_bytes;
     uint32_t group; /* columns of a scale */
+    bool narrow;    /* sums of 16 products, less the bias, fit 16 bits: two go together */
     bool minima;
-    bool biased;
-    uint32_t least; /* activations for which all this pays; for fewer there is the AVX2 variant */
+    uint32_t bias;  /* of the codes */
+    uint32_t least; /* activations for which all this pays; for 2 or 3 there is the AVX2 variant */
 };
 
 /* ---- shared pieces --------------------------------------------------------------------------- */
@@ -61,13 +63,6 @@ SL_INLINE __m512i and512(__m512i v, int mask)
     return _mm512_and_si512(v, _mm512_set1_epi8((char)mask));
 }
 
-/* (low & low_mask) | (high & high_mask); the masks have no bit in common. */
-SL_INLINE __m512i merge(__m512i low, int low_mask, __m512i high, int high_mask)
-{
-    __m512i both = select512(_mm512_set1_epi8((char)low_mask), low, high);
-    return and512(both, low_mask | high_mask);
-}
-
 /* Byte i of each lane, unsigned or signed. */
 SL_INLINE __m512i byte_u(__m512i v, int i)
 {
@@ -89,21 +84,27 @@ SL_INLINE __m512i pair_words(__m512i low, __m512i high)
 SL_INLINE __m512 low_halves(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 SL_INLINE __m512 high_halves(__m512i v) { return low_halves(_mm512_srli_epi32(v, 16)); }
 
-/* scale[] from sixteen signed bytes in four vectors, and pair[] for codes with a bias: a byte
- * moved up by eight bits, times the bias moved up by eight, is what it should be times 2^16. */
-SL_INLINE void signed_scales(const __m512i bytes[4], int bias, struct wide *out)
+/* Sixteen signed bytes in four vectors, as words, two a lane. */
+SL_INLINE void paired_scales(const __m512i bytes[4], __m512i *out)
 {
-    const __m512i factor = _mm512_set1_epi16((short)(-bias * 256));
     const __m512i order = _mm512_broadcast_i32x4(
         _mm_setr_epi8(-1, 0, -1, 1, -1, 4, -1, 5, -1, 8, -1, 9, -1, 12, -1, 13));
     const __m512i two = _mm512_set1_epi16(0x0200);
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; i++) out->scale[i] = byte_s(bytes[i / 4], i % 4);
 #pragma GCC unroll 8
     for (int g = 0; g < GROUPS; g++) {
         __m512i from = g % 2 ? _mm512_add_epi8(order, two) : order;
-        out->pair[g] = _mm512_mulhi_epi16(_mm512_shuffle_epi8(bytes[g / 2], from), factor);
+        out[g] = _mm512_srai_epi16(_mm512_shuffle_epi8(bytes[g / 2], from), 8);
     }
+}
+
+/* scale[] from such bytes, and pair[] for codes with a bias. */
+SL_INLINE void signed_scales(const __m512i bytes[4], int bias, struct wide *out)
+{
+    paired_scales(bytes, out->pair);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) out->scale[i] = byte_s(bytes[i / 4], i % 4);
+    for (int g = 0; g < GROUPS; g++)
+        out->pair[g] = _mm512_mullo_epi16(out->pair[g], _mm512_set1_epi16((short)-bias));
 }
 
 /* ---- the types ------------------------------------------------------------------------------- */
@@ -117,8 +118,7 @@ SL_INLINE void unpack_q2_k(const struct tile16 *t, uint64_t at, struct wide *out
         __m512i both = shifted(v[g / 2], 0);
         __m512i scale = and512(both, 15), min = and512(shifted(both, 4), 15);
         int first = 2 * g % 4;
-        out->scale[2 * g] = byte_u(scale, first);
-        out->scale[2 * g + 1] = byte_u(scale, first + 1);
+        out->scale[g] = pair_words(byte_u(scale, first), byte_u(scale, first + 1));
         out->pair[g] = pair_words(byte_u(min, first), byte_u(min, first + 1));
     }
 #pragma GCC unroll 2
@@ -152,7 +152,7 @@ SL_INLINE void unpack_q3_k(const struct tile16 *t, uint64_t at, struct wide *out
     bytes[3] = merge(shifted(b, 4), 15, shifted(top, 2), 0x30);
 #pragma GCC unroll 4
     for (int i = 0; i < 4; i++) bytes[i] = _mm512_sub_epi8(bytes[i], _mm512_set1_epi8(32));
-    signed_scales(bytes, 4, out);
+    paired_scales(bytes, out->scale);
 
     transpose(t, at, high);
     transpose(t, at + 16, high + 4);
@@ -284,14 +284,19 @@ SL_INLINE void unpack_iq4_xs(const struct tile16 *t, uint64_t at, struct wide *o
 struct x_block {
     const int8_t *q[AT_ONCE];
     const int16_t *sums[AT_ONCE];
+    int16_t surplus[AT_ONCE][16]; /* narrow: what the bias adds to each sum of 16 */
     float d[AT_ONCE];
 };
 
-SL_INLINE void load_x(struct sl_k_digit x, uint64_t b, uint32_t i, struct x_block *out)
+SL_INLINE void load_x(const struct layout l, struct sl_k_digit x, uint64_t b, uint32_t i,
+                      struct x_block *out)
 {
     out->q[i] = x.q + 256 * b;
     out->sums[i] = x.sums + 16 * b;
     out->d[i] = x.d[b];
+    if (!l.narrow || l.bias == 0) return;
+    __m256i surplus = _mm256_mullo_epi16(load256(out->sums[i]), _mm256_set1_epi16((short)l.bias));
+    _mm256_storeu_si256((__m256i *)(void *)out->surplus[i], surplus);
 }
 
 /* n_quads quads, which meet the codes from q on (n_quads and n are constants), times their scale:
@@ -312,6 +317,33 @@ SL_INLINE void add_quads(const __m512i *level, uint32_t n_quads, __m512i scale, 
         isum[i] = _mm512_add_epi32(isum[i], _mm512_mullo_epi32(dot[i], scale));
 }
 
+/* The same of two groups of 16 columns, whose sums share a lane; g: their number. */
+SL_INLINE void add_pairs(const struct layout l, const struct wide *w, uint32_t g, uint32_t n,
+                         const struct x_block *x, __m512i *isum)
+{
+    __m512i low[AT_ONCE], high[AT_ONCE];
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < n; i++) low[i] = high[i] = _mm512_setzero_si512();
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < 4; k++) {
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < n; i++)
+            low[i] = dot512(low[i], w->level[8 * g + k], x->q[i] + 32 * g + 4 * k);
+    }
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < 4; k++) {
+#pragma GCC unroll 4
+        for (uint32_t i = 0; i < n; i++)
+            high[i] = dot512(high[i], w->level[8 * g + 4 + k], x->q[i] + 32 * g + 16 + 4 * k);
+    }
+#pragma GCC unroll 4
+    for (uint32_t i = 0; i < n; i++) {
+        __m512i sums = pair_words(low[i], high[i]);
+        if (l.bias) sums = _mm512_sub_epi16(sums, spread512(x->surplus[i] + 2 * g));
+        isum[i] = _mm512_dpwssd_epi32(isum[i], sums, w->scale[g]);
+    }
+}
+
 /* The block times n activations (a constant): added to acc. */
 SL_INLINE void block_times(const struct layout l, const struct wide *w, const struct x_block *x,
                            uint32_t n, __m512 *acc)
@@ -324,19 +356,21 @@ SL_INLINE void block_times(const struct layout l, const struct wide *w, const st
         const int8_t *q[AT_ONCE], *q_high[AT_ONCE];
         for (uint32_t i = 0; i < n; i++) q[i] = x->q[i] + 32 * g;
         for (uint32_t i = 0; i < n; i++) q_high[i] = q[i] + 16;
-        if (l.group == 32) {
+        if (l.narrow) {
+            add_pairs(l, w, g, n, x, isum);
+        } else if (l.group == 32) {
             add_quads(level, 8, w->scale[g], n, q, isum);
         } else {
             add_quads(level, 4, w->scale[2 * g], n, q, isum);
             add_quads(level + 4, 4, w->scale[2 * g + 1], n, q_high, isum);
         }
-        if (!l.minima && !l.biased) continue;
+        if (!l.minima && (l.narrow || !l.bias)) continue;
         for (uint32_t i = 0; i < n; i++)
             psum[i] = _mm512_dpwssd_epi32(psum[i], w->pair[g], spread512(x->sums[i] + 2 * g));
     }
     for (uint32_t i = 0; i < n; i++) {
         __m512 dx = _mm512_set1_ps(x->d[i]);
-        if (l.biased) isum[i] = _mm512_add_epi32(isum[i], psum[i]);
+        if (l.bias && !l.narrow) isum[i] = _mm512_add_epi32(isum[i], psum[i]);
         acc[i] = _mm512_fmadd_ps(_mm512_mul_ps(w->d, dx), _mm512_cvtepi32_ps(isum[i]), acc[i]);
         if (!l.minima) continue;
         acc[i] = _mm512_fnmadd_ps(_mm512_mul_ps(w->dmin, dx), _mm512_cvtepi32_ps(psum[i]), acc[i]);
@@ -377,7 +411,7 @@ SL_INLINE void pass_times(const struct layout l, const struct wide *w, const str
     while (i < n) {
         uint32_t step = n - i >= AT_ONCE ? AT_ONCE : n - i >= 2 ? 2 : 1;
         for (uint32_t k = 0; k < step; k++)
-            load_x((struct sl_k_digit){x[i + k].q, x[i + k].d, x[i + k].sums}, b, k, &xb);
+            load_x(l, (struct sl_k_digit){x[i + k].q, x[i + k].d, x[i + k].sums}, b, k, &xb);
         if (step == AT_ONCE)
             block_times(l, w, &xb, AT_ONCE, acc + i);
         else if (step == 2)
@@ -388,7 +422,7 @@ SL_INLINE void pass_times(const struct layout l, const struct wide *w, const str
     }
     for (i = 0; i < n; i++)
         if (has_second(&x[i], b)) {
-            load_x(x[i].second, b, 0, &xb);
+            load_x(l, x[i].second, b, 0, &xb);
             block_times(l, w, &xb, 1, acc + i);
         }
 }
@@ -422,16 +456,20 @@ SL_INLINE void matmul(const struct layout l, sl_k_matmul_fn *for_few, const stru
     }
 }
 
-/* group, minima, biased, least: see struct layout. */
+/* group, narrow, minima, bias, least: see struct layout. */
 #define MATMUL(name, bytes, ...)                                                                   \
     void sl_k_matmul_##name##__avx512(const struct sl_k_matmul *m)                                 \
     {                                                                                              \
-        matmul((struct layout){unpack_##name, bytes, __VA_ARGS__}, sl_k_matmul_##name##__avx2, m); \
+        if (m->n_tokens == 1)                                                                      \
+            sl_k_matmul1_##name(m);                                                                \
+        else                                                                                       \
+            matmul((struct layout){unpack_##name, bytes, __VA_ARGS__}, sl_k_matmul_##name##__avx2, \
+                   m);                                                                             \
     }
 
-MATMUL(q2_k, SL_Q2_K_BYTES, 16, true, false, 4)
-MATMUL(q3_k, SL_Q3_K_BYTES, 16, false, true, 2)
-MATMUL(q4_k, SL_Q4_K_BYTES, 32, true, false, 2)
-MATMUL(q5_k, SL_Q5_K_BYTES, 32, true, false, 4)
-MATMUL(q6_k, SL_Q6_K_BYTES, 16, false, true, 4)
-MATMUL(iq4_xs, SL_IQ4_XS_BYTES, 32, false, true, 2)
+MATMUL(q2_k, SL_Q2_K_BYTES, 16, true, true, 0, 4)
+MATMUL(q3_k, SL_Q3_K_BYTES, 16, true, false, 4, 2)
+MATMUL(q4_k, SL_Q4_K_BYTES, 32, false, true, 0, 2)
+MATMUL(q5_k, SL_Q5_K_BYTES, 32, false, true, 0, 4)
+MATMUL(q6_k, SL_Q6_K_BYTES, 16, false, false, 32, 4)
+MATMUL(iq4_xs, SL_IQ4_XS_BYTES, 32, false, false, IQ4_BIAS, 2)

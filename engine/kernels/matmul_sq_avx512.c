@@ -7,7 +7,7 @@
  * m multiplies once a group; what the offset adds is taken from the sums of the activations' codes.
  * All of this is exact; the floats follow the scalar definition, a lane per row. */
 #include "engine/kernels/kernel_variants.h"
-#include "engine/kernels/simd_avx512.h"
+#include "engine/kernels/passes_avx512.h"
 
 /* What a type is; constants of each kernel. */
 struct layout {
@@ -15,16 +15,10 @@ struct layout {
     int base, step; /* offset number j is base + j * step */
 };
 
+/* Levels by index. Three bits: other is for the last quad, whose high bit is bit 3, and high for
+ * codes that begin at bit 3; two bits: other and high are for codes that begin at bits 2 and 4. */
 struct tables {
-    __m512i level;
-    __m512i other; /* 3 bits: of the last quad, whose high bit is bit 3 */
-};
-
-/* A unit of two bands, unpacked. */
-struct unit {
-    __m512i level[8];
-    __m512i m_low, m_high; /* m for columns 0 to 15 and 16 to 31 */
-    __m512i minus;         /* m * -offset for the first and the second 16 columns, 16 bits each */
+    __m512i level, other, high;
 };
 
 /* ---- codes ----------------------------------------------------------------------------------- */
@@ -40,17 +34,24 @@ SL_INLINE __m512i shifted(__m512i v, int right)
                       : _mm512_slli_epi16(v, (unsigned)-right);
 }
 
-/* The index of quad i: its code in the low bits, anything above them. p: the unit's planes. */
-SL_INLINE __m512i indices(uint32_t bits, const __m512i *p, int i)
+/* The index of quad i: its code, and what its table takes no notice of. p: the unit's planes. */
+SL_INLINE __m512i index_of(uint32_t bits, const __m512i *p, int i)
 {
     const __m512i low2 = _mm512_set1_epi8(3), low4 = _mm512_set1_epi8(15);
-    if (bits == 2) return shifted(p[i / 4], 2 * (i % 4));
-    if (bits == 3 && i < 6) return shifted(p[i / 2], 3 * (i % 2));
+    if (bits == 2) return i % 4 == 3 ? shifted(p[i / 4], 6) : p[i / 4];
+    if (bits == 3 && i < 6) return p[i / 2];
     if (bits == 3) return select512(low2, shifted(p[i - 6], 6), shifted(p[2], 4));
-    __m512i low = shifted(p[i / 2], 4 * (i % 2));
+    __m512i low = i % 2 ? shifted(p[i / 2], 4) : p[i / 2];
     if (bits == 4) return low;
     if (bits == 5) return select512(low4, low, shifted(p[4], i - 4));
     return select512(low4, low, shifted(p[4 + i / 4], 2 * (i % 4) - 4));
+}
+
+SL_INLINE __m512i table_of(uint32_t bits, const struct tables *t, int i)
+{
+    if (bits == 2) return i % 4 == 1 ? t->other : i % 4 == 2 ? t->high : t->level;
+    if (bits == 3) return i == 7 ? t->other : i % 2 && i < 6 ? t->high : t->level;
+    return t->level;
 }
 
 SL_INLINE void unpack_levels(const struct layout l, const uint8_t *a, const uint8_t *b,
@@ -58,32 +59,204 @@ SL_INLINE void unpack_levels(const struct layout l, const uint8_t *a, const uint
 {
     __m512i p[6];
     for (uint32_t i = 0; i < l.bits; i++) p[i] = plane(a, b, i);
-    for (int i = 0; i < 8; i++) {
-        __m512i table = l.bits == 3 && i == 7 ? t->other : t->level;
-        level[i] = _mm512_permutexvar_epi8(indices(l.bits, p, i), table);
-    }
+    for (int i = 0; i < 8; i++)
+        level[i] = _mm512_permutexvar_epi8(index_of(l.bits, p, i), table_of(l.bits, t, i));
 }
 
 SL_INLINE struct tables make_tables(uint32_t bits, const uint8_t *levels)
 {
-    uint8_t level[64], other[64];
-    for (uint32_t i = 0; i < 64; i++) {
-        level[i] = levels[i & ((1u << bits) - 1)];
-        other[i] = bits == 3 ? levels[(i & 3) | (i >> 3 & 1) << 2] : 0;
+    uint8_t at[64];
+    struct tables t;
+    for (int i = 0; i < 64; i++) at[i] = (uint8_t)i;
+    __m512i index = _mm512_loadu_si512(at);
+    if (bits == 2) t.level = _mm512_set1_epi32((int)sl_load_u32(levels));
+    if (bits == 3)
+        t.level = _mm512_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)levels));
+    if (bits == 4) t.level = _mm512_broadcast_i32x4(load128(levels));
+    if (bits == 5) t.level = _mm512_broadcast_i64x4(load256(levels));
+    if (bits == 6) t.level = _mm512_loadu_si512(levels);
+    t.other = t.high = t.level;
+    if (bits == 2) {
+        t.other = _mm512_permutexvar_epi8(shifted(index, 2), t.level);
+        t.high = _mm512_permutexvar_epi8(shifted(index, 4), t.level);
+    } else if (bits == 3) {
+        __m512i bit3 = _mm512_and_si512(shifted(index, 1), _mm512_set1_epi8(4));
+        t.other = _mm512_permutexvar_epi8(select512(_mm512_set1_epi8(3), index, bit3), t.level);
+        t.high = _mm512_permutexvar_epi8(shifted(index, 3), t.level);
     }
-    return (struct tables){_mm512_loadu_si512(level), _mm512_loadu_si512(other)};
+    return t;
 }
 
-/* ---- scales ---------------------------------------------------------------------------------- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* The low words of low and high, in the low and the high half of a lane. */
+SL_INLINE __m512i pair_words(__m512i low, __m512i high)
+{
+    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
+}
+
+/* Eight bytes from a in the low half, eight from b in the high half. */
+SL_INLINE __m128i load_halves64(const uint8_t *a, const uint8_t *b)
+{
+    return _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)(const void *)a),
+                              _mm_loadl_epi64((const __m128i *)(const void *)b));
+}
+
+/* ---- bands ----------------------------------------------------------------------------------- */
+
+/* The two bands from row r on; returns how many of their rows count. Where there is no second band,
+ * the first stands in for it. */
+SL_INLINE uint32_t two_bands(const struct sl_k_matmul *m, uint32_t r, const uint8_t *band[2])
+{
+    uint32_t rows = m->rows - r < WIDE_ROWS ? m->rows - r : WIDE_ROWS;
+    band[0] = (const uint8_t *)m->w + r * m->row_bytes;
+    band[1] = rows > 8 ? band[0] + 8 * m->row_bytes : band[0];
+    return rows;
+}
+
+SL_INLINE __m512 row_scales(const uint8_t *const band[2])
+{
+    __m512i words = _mm512_cvtepu16_epi32(load_pair(band[0], band[1]));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+
+/* ---- one activation --------------------------------------------------------------------------
+ *
+ * Here scales cost as much as codes, so they are looked up: |m| as a float among sixteen, by the
+ * low four bits of its byte, and -offset times the activation's sum, where a group's own sum then
+ * begins, among eight products that all rows share. Products with m are integers below 2^24, so
+ * they are exact in floats too. */
+
+struct constants {
+    struct tables t;
+    __m512 size;      /* 1 to 16: |m| */
+    __m512i minus[2]; /* -offset of each number, for the first and the second 16 columns; the lower
+                         eight lanes once more in the upper ones */
+    __m512i spread;   /* a permutation that gives a lane the scale byte of its row four times */
+};
+
+/* A unit of two bands; where a group has 32 columns there is one scale. */
+struct lone_unit {
+    __m512i level[8];
+    __m512i scale[2]; /* the byte, four times */
+    __m512 m[2];
+};
+
+SL_INLINE struct constants make_constants(const struct layout l, const uint8_t *levels)
+{
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i none = _mm512_setzero_si512();
+    __m512i number = _mm512_and_si512(lane, _mm512_set1_epi32(7));
+    __m512i minus = _mm512_add_epi32(_mm512_mullo_epi32(number, _mm512_set1_epi32(-l.step)),
+                                     _mm512_set1_epi32(-l.base));
+    __m512i second_band = _mm512_and_si512(lane, _mm512_set1_epi32(8));
+    __m512i at = l.group == 16 ? _mm512_add_epi32(lane, second_band) : lane;
+    struct constants c = {.t = make_tables(l.bits, levels)};
+    c.size = _mm512_cvtepi32_ps(_mm512_add_epi32(lane, _mm512_set1_epi32(1)));
+    c.minus[0] = pair_words(minus, l.group == 16 ? none : minus);
+    c.minus[1] = pair_words(none, minus);
+    c.spread = _mm512_mullo_epi32(at, _mm512_set1_epi32(0x01010101));
+    return c;
+}
+
+SL_INLINE __m512 signed_m(const struct constants *c, __m512i scale)
+{
+    const __m512i sign = _mm512_set1_epi32(INT32_MIN);
+    __m512i size = _mm512_castps_si512(_mm512_permutexvar_ps(scale, c->size));
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(size, scale, sign, 0x78));
+}
+
+SL_INLINE struct lone_unit unpack_lone(const struct layout l, const uint8_t *a, const uint8_t *b,
+                                       const struct constants *c)
+{
+    struct lone_unit u;
+    unpack_levels(l, a, b, &c->t, u.level);
+    a += 32 * l.bits;
+    b += 32 * l.bits;
+    __m512i bytes = l.group == 16 ? _mm512_castsi256_si512(load_pair(a, b))
+                                  : _mm512_castsi128_si512(load_halves64(a, b));
+    u.scale[0] = u.scale[1] = _mm512_permutexvar_epi8(c->spread, bytes);
+    u.m[0] = u.m[1] = signed_m(c, u.scale[0]);
+    if (l.group == 32) return u;
+    __m512i second = _mm512_add_epi8(c->spread, _mm512_set1_epi8(8));
+    u.scale[1] = _mm512_permutexvar_epi8(second, bytes);
+    u.m[1] = signed_m(c, u.scale[1]);
+    return u;
+}
+
+/* The sum of (level - offset) times code over the n quads of group g. Two sums side by side, since
+ * one would wait for itself: 72 and 79 G weights/s (SQ3_32 in cache, Zen 4 at 3.7 GHz, November
+ * 2026). */
+SL_INLINE __m512 dot_group(const struct constants *c, const struct lone_unit *u, uint32_t g,
+                           uint32_t n, const struct sl_k_digit *x)
+{
+    __m512i from = _mm512_dpwssd_epi32(_mm512_setzero_si512(), c->minus[g], spread512(x->sums));
+    __m512i even = _mm512_permutexvar_epi32(_mm512_srli_epi32(u->scale[g], 4), from);
+    __m512i odd = _mm512_setzero_si512();
+    for (uint32_t i = g * n; i < g * n + n; i += 2) {
+        even = dot512(even, u->level[i], x->q + 4 * i);
+        odd = dot512(odd, u->level[i + 1], x->q + 4 * i + 4);
+    }
+    return _mm512_cvtepi32_ps(_mm512_add_epi32(even, odd));
+}
+
+/* A unit times one digit: added to acc, a lane per row. */
+SL_INLINE __m512 add_lone(const struct layout l, const struct constants *c,
+                          const struct lone_unit *u, struct sl_k_digit x, uint64_t b, __m512 acc)
+{
+    const struct sl_k_digit here = {x.q + 32 * b, x.d + b, x.sums + 2 * b};
+    __m512 sum = _mm512_mul_ps(u->m[0], dot_group(c, u, 0, l.group / 4, &here));
+    if (l.group == 16) sum = _mm512_fmadd_ps(u->m[1], dot_group(c, u, 1, 4, &here), sum);
+    return _mm512_fmadd_ps(_mm512_set1_ps(here.d[0]), sum, acc);
+}
+
+/* Two bands times an activation; second, a constant: it may have second digits. */
+SL_INLINE __m512 bands_times_one(const struct layout l, const struct sl_k_matmul *m,
+                                 const struct constants *c, const uint8_t *const band[2],
+                                 bool second)
+{
+    const struct sl_k_act *x = m->x;
+    const struct sl_k_digit first = {x->q, x->d, x->sums};
+    uint64_t units = m->cols / 32, unit_bytes = 32 * l.bits + 128 / l.group * 2;
+    uint64_t at = SL_SQ_ROW_SCALE_BYTES;
+    struct next_rows next = next_rows(m, band[0]);
+    __m512 acc = _mm512_setzero_ps();
+    for (uint64_t b = 0; b < units; b++, at += unit_bytes) {
+        prefetch_piece(&next, b, 2 * unit_bytes);
+        struct lone_unit u = unpack_lone(l, band[0] + at, band[1] + at, c);
+        acc = add_lone(l, c, &u, first, b, acc);
+        if (second && has_second(x, b)) acc = add_lone(l, c, &u, x->second, b, acc);
+    }
+    return _mm512_mul_ps(row_scales(band), acc);
+}
+
+SL_INLINE void matmul_one(const struct layout l, const struct sl_k_matmul *m, const uint8_t *levels)
+{
+    struct constants c = make_constants(l, levels);
+    for (uint32_t r = 0; r < m->rows; r += WIDE_ROWS) {
+        const uint8_t *band[2];
+        uint32_t rows = two_bands(m, r, band);
+        __m512 y = m->x->second.d ? bands_times_one(l, m, &c, band, true)
+                                  : bands_times_one(l, m, &c, band, false);
+        _mm512_mask_storeu_ps(m->y + r, lanes512(rows), y);
+    }
+}
+
+/* ---- many activations ------------------------------------------------------------------------ */
+
+/* A unit of two bands, unpacked. */
+struct unit {
+    __m512i level[8];
+    __m512i m_low, m_high; /* m for columns 0 to 15 and 16 to 31 */
+    __m512i minus;         /* m * -offset for the first and the second 16 columns, 16 bits each */
+};
 
 /* m and m * -offset of sixteen scale bytes, eight of each band. */
 SL_INLINE __m512i unpack_scales(const struct layout l, const uint8_t *a, const uint8_t *b,
                                 __m512i *minus)
 {
     const __m512i one = _mm512_set1_epi32(1);
-    __m128i bytes = _mm_unpacklo_epi64(_mm_loadl_epi64((const __m128i *)(const void *)a),
-                                       _mm_loadl_epi64((const __m128i *)(const void *)b));
-    __m512i v = _mm512_cvtepu8_epi32(bytes);
+    __m512i v = _mm512_cvtepu8_epi32(load_halves64(a, b));
     __m512i m = _mm512_add_epi32(_mm512_and_si512(v, _mm512_set1_epi32(15)), one);
     __mmask16 negative = _mm512_test_epi32_mask(v, _mm512_set1_epi32(128));
     m = _mm512_mask_sub_epi32(m, negative, _mm512_setzero_si512(), m);
@@ -92,12 +265,6 @@ SL_INLINE __m512i unpack_scales(const struct layout l, const uint8_t *a, const u
                                       _mm512_set1_epi32(-l.base));
     *minus = _mm512_mullo_epi32(m, offset);
     return m;
-}
-
-/* The low words of low and high, in the low and the high half of a lane. */
-SL_INLINE __m512i pair_words(__m512i low, __m512i high)
-{
-    return _mm512_mask_blend_epi16(0xaaaaaaaa, low, _mm512_slli_epi32(high, 16));
 }
 
 SL_INLINE struct unit unpack(const struct layout l, const uint8_t *a, const uint8_t *b,
@@ -114,8 +281,6 @@ SL_INLINE struct unit unpack(const struct layout l, const uint8_t *a, const uint
     u.minus = pair_words(minus_low, minus_high);
     return u;
 }
-
-/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* A unit times one digit of an activation's: added to acc, a lane per row. */
 SL_INLINE __m512 add_digit(const struct layout l, const struct unit *u, struct sl_k_digit x,
@@ -136,93 +301,44 @@ SL_INLINE __m512 add_digit(const struct layout l, const struct unit *u, struct s
     return _mm512_fmadd_ps(_mm512_set1_ps(x.d[b]), _mm512_cvtepi32_ps(sum), acc);
 }
 
-/* ---- bands ----------------------------------------------------------------------------------- */
-
-#define AHEAD 8 /* units for which it is found out at a time who has a second digit */
-
-/* Activations of one pass, at most WIDE_TOKENS, and those among them of which some block has a
- * second digit. ahead: the bands that follow are to be asked for. */
-struct pass {
-    const struct sl_k_act *x;
-    bool ahead;
-    uint32_t n, n_second;
-    uint8_t second[WIDE_TOKENS];
-};
-
-SL_INLINE void begin_pass(const struct sl_k_act *x, uint32_t n, struct pass *p)
-{
-    p->x = x;
-    p->n = n;
-    p->n_second = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (x[i].second.d != NULL) p->second[p->n_second++] = (uint8_t)i;
-}
-
-/* who[k] has bit i set where activation i has a second digit in unit b + k; n units are left. To
- * ask each activation at each unit would be as many branches that no processor foresees. */
-SL_INLINE void find_seconds(const struct pass *p, uint64_t b, uint64_t n, uint64_t who[AHEAD])
-{
-    __mmask8 there = n < AHEAD ? (__mmask8)((1u << n) - 1) : 0xff;
-    __m512i bits = _mm512_setzero_si512();
-    for (uint32_t k = 0; k < p->n_second; k++) {
-        uint32_t i = p->second[k];
-        __m256 d = _mm256_maskz_loadu_ps(there, p->x[i].second.d + b);
-        __mmask8 has = _mm256_cmp_ps_mask(d, _mm256_setzero_ps(), _CMP_NEQ_UQ);
-        bits =
-            _mm512_mask_or_epi64(bits, has, bits, _mm512_set1_epi64((long long)(UINT64_C(1) << i)));
-    }
-    _mm512_storeu_si512(who, bits);
-}
-
-/* Asks for a share of the next two bands. Two bands that are read side by side are no stream that a
- * processor's own prefetcher follows: SQ3_32 from memory, with 1 and 8 activations, 25 and 101 G
- * weights/s without, 38 and 119 with (one Zen 4 core of a busy machine, November 2026). */
-SL_INLINE void prefetch_units(uintptr_t at, uint64_t bytes)
-{
-    for (uint64_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)(at + i), _MM_HINT_T0);
-}
-
 SL_INLINE void bands_times(const struct layout l, const struct sl_k_matmul *m,
                            const struct tables *t, const uint8_t *const band[2],
                            const struct pass *p, __m512 *acc)
 {
     const struct sl_k_act *x = p->x;
     uint64_t units = m->cols / 32, unit_bytes = 32 * l.bits + 128 / l.group * 2;
-    uint64_t at = SL_SQ_ROW_SCALE_BYTES, who[AHEAD] = {0};
+    uint64_t at = SL_SQ_ROW_SCALE_BYTES, who[SECONDS_AHEAD] = {0};
+    struct next_rows next = next_rows(m, band[0]);
+    if (x != m->x) next.ahead = AHEAD_NOT; /* once is enough */
     for (uint32_t i = 0; i < p->n; i++) acc[i] = _mm512_setzero_ps();
-    uintptr_t next = (uintptr_t)band[0] + WIDE_ROWS * m->row_bytes;
     for (uint64_t b = 0; b < units; b++, at += unit_bytes) {
-        if (p->ahead) prefetch_units(next + 2 * b * unit_bytes, 2 * unit_bytes);
+        prefetch_piece(&next, b, 2 * unit_bytes);
         struct unit u = unpack(l, band[0] + at, band[1] + at, t);
-        if (p->n_second > 0 && b % AHEAD == 0) find_seconds(p, b, units - b, who);
+        if (p->n_second > 0 && b % SECONDS_AHEAD == 0) find_seconds(p, b, units - b, who);
         for (uint32_t i = 0; i < p->n; i++) {
             struct sl_k_digit first = {x[i].q, x[i].d, x[i].sums};
             acc[i] = add_digit(l, &u, first, b, acc[i]);
         }
-        for (uint64_t left = who[b % AHEAD]; left != 0; left &= left - 1) {
+        for (uint64_t left = who[b % SECONDS_AHEAD]; left != 0; left &= left - 1) {
             int i = __builtin_ctzll(left);
             acc[i] = add_digit(l, &u, x[i].second, b, acc[i]);
         }
     }
-    __m256i words = _mm256_setr_m128i(load128(band[0]), load128(band[1]));
-    __m512 d = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(words), 16));
+    __m512 d = row_scales(band);
     for (uint32_t i = 0; i < p->n; i++) acc[i] = _mm512_mul_ps(d, acc[i]);
 }
 
-SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m, const uint8_t *levels)
+SL_INLINE void matmul_many(const struct layout l, const struct sl_k_matmul *m,
+                           const uint8_t *levels)
 {
-    SLUICE_ASSERT(m->rows >= 1 && m->y_stride >= m->rows);
-    SLUICE_ASSERT(m->cols >= 1 && m->cols % 32 == 0);
     struct tables t = make_tables(l.bits, levels);
     __m512 acc[WIDE_TOKENS];
     for (uint32_t r = 0; r < m->rows; r += WIDE_ROWS) {
-        const uint8_t *first = (const uint8_t *)m->w + r * m->row_bytes;
-        uint32_t rows = m->rows - r < WIDE_ROWS ? m->rows - r : WIDE_ROWS;
-        /* Where there is no second band, the first stands in for it. */
-        const uint8_t *const band[2] = {first, rows > 8 ? first + 8 * m->row_bytes : first};
+        const uint8_t *band[2];
+        uint32_t rows = two_bands(m, r, band);
         for (uint32_t t0 = 0; t0 < m->n_tokens; t0 += WIDE_TOKENS) {
             uint32_t n = m->n_tokens - t0 < WIDE_TOKENS ? m->n_tokens - t0 : WIDE_TOKENS;
-            struct pass p = {.ahead = t0 == 0};
+            struct pass p;
             begin_pass(m->x + t0, n, &p);
             bands_times(l, m, &t, band, &p, acc);
             for (uint32_t i = 0; i < n; i++)
@@ -231,14 +347,22 @@ SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m, const 
     }
 }
 
-/* With one activation the AVX2 variant reads from memory faster: 45 G weights/s (SQ3_32). */
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m, const uint8_t *levels)
+{
+    SLUICE_ASSERT(m->rows >= 1 && m->y_stride >= m->rows);
+    SLUICE_ASSERT(m->cols >= 1 && m->cols % 32 == 0);
+    if (m->n_tokens == 1)
+        matmul_one(l, m, levels);
+    else
+        matmul_many(l, m, levels);
+}
+
 #define MATMUL(name, type, bits, group, base, step)                                                \
     void sl_k_matmul_##name##__avx512(const struct sl_k_matmul *m)                                 \
     {                                                                                              \
-        if (m->n_tokens == 1)                                                                      \
-            sl_k_matmul_##name##__avx2(m);                                                         \
-        else                                                                                       \
-            matmul((struct layout){bits, group, base, step}, m, sl_sq_info(type)->levels);         \
+        matmul((struct layout){bits, group, base, step}, m, sl_sq_info(type)->levels);             \
     }
 
 MATMUL(sq2_32, SL_SQ2_32, 2, 32, 26, 3)

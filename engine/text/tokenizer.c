@@ -142,6 +142,13 @@ struct sl_str sl_tokenizer_text(const struct sl_tokenizer *t, int32_t id)
     return is_id(t, id) ? vocab_text(&t->vocab, id) : (struct sl_str){"", 0};
 }
 
+int32_t sl_tokenizer_find(const struct sl_tokenizer *t, struct sl_str text)
+{
+    int32_t id = vocab_find(&t->vocab, text);
+    uint8_t kind = id < 0 ? SL_TOKEN_NORMAL : t->vocab.kinds[id];
+    return kind == SL_TOKEN_CONTROL || kind == SL_TOKEN_USER_DEFINED ? id : -1;
+}
+
 struct sl_str sl_tokenizer_piece(const struct sl_tokenizer *t, int32_t id, bool special)
 {
     if (!is_id(t, id)) return (struct sl_str){"", 0};
@@ -150,8 +157,6 @@ struct sl_str sl_tokenizer_piece(const struct sl_tokenizer *t, int32_t id, bool 
         return (struct sl_str){"", 0};
     return vocab_piece(&t->vocab, id);
 }
-
-
 
 int32_t sl_tokenizer_bos(const struct sl_tokenizer *t) { return t->bos_id; }
 int32_t sl_tokenizer_eos(const struct sl_tokenizer *t) { return t->eos_id; }

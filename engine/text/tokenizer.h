@@ -74,6 +74,9 @@ struct sl_str sl_tokenizer_piece(const struct sl_tokenizer *t, int32_t id, bool 
 /* As stored in the file, for listings. */
 struct sl_str sl_tokenizer_text(const struct sl_tokenizer *t, int32_t id);
 
+/* The id of the control or user-defined token with that text, -1 where there is none. */
+int32_t sl_tokenizer_find(const struct sl_tokenizer *t, struct sl_str text);
+
 int32_t sl_tokenizer_bos(const struct sl_tokenizer *t); /* -1: none */
 int32_t sl_tokenizer_eos(const struct sl_tokenizer *t); /* -1: none */
 bool sl_tokenizer_adds_bos(const struct sl_tokenizer *t);

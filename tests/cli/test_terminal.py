@@ -2,9 +2,9 @@
 """test_terminal.py SLUICE GOLDEN SOURCE: the chat at a terminal, through a pseudo-terminal.
 
 Proves that lines are edited and answered, that emoji and CJK arrive whole, that a paste of several
-lines is one turn, that Ctrl-C at the prompt warns once and leaves the second time, that Ctrl-D
-leaves with 0, and that standard output stays clean when only it is redirected. Exit code 77 where
-the golden model is missing."""
+lines is one turn, that thoughts are dimmed, that Ctrl-C at the prompt warns once and leaves the
+second time, that Ctrl-D leaves with 0, and that standard output stays clean when only it is
+redirected. Exit code 77 where the golden model is missing."""
 import fcntl
 import os
 import pty
@@ -16,6 +16,10 @@ import sys
 import tempfile
 import termios
 import time
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '../support'))
+import say_model  # noqa: E402
 
 SLUICE, GOLDEN = (os.path.abspath(a) for a in sys.argv[1:3])
 MODEL = GOLDEN + '/qwen3moe-Q8_0/model.gguf'
@@ -192,6 +196,26 @@ def test_terminal__dumb__no_escape_sequences():
     t.type('/bye\n')
     code = t.end()
     return [('escape sequence', '\x1b' not in t.seen), ('exit code %d' % code, code == 0)], t
+
+
+def test_terminal__a_thought__dimmed_and_apart_from_the_answer():
+    with tempfile.TemporaryDirectory() as folder:
+        model = say_model.model('tags').write(folder + '/m.gguf')
+        options = ['-m', model, '--chat-template', 'qwen3.5', '-p', 'hi', '--temp', '0']
+        t = Terminal(options)
+        t.read_until('ended by')
+        code = t.end()
+        quiet = Terminal([*options, '-q'])
+        quiet.read_until('Four.')
+        quiet.end()
+        with tempfile.TemporaryFile() as out:
+            elsewhere = Terminal(options, stdout=out)
+            elsewhere.read_until('ended by')
+            elsewhere.end()
+    dimmed = '\x1b[2mhm, 2+2\x1b[0m\r\n\r\nFour.\r\n'
+    return [('not dimmed', dimmed in t.seen), ('exit code %d' % code, code == 0),
+            ('not quiet: %r' % quiet.seen, quiet.seen == 'Four.\r\n'),
+            ('output elsewhere: %r' % elsewhere.seen, 'hm' not in elsewhere.seen)], t
 
 
 def main():

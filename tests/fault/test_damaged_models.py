@@ -35,6 +35,24 @@ BASE = dict(
     n_ctx=64,
 )
 DENSE = dict(arch="llama", n_layer=2, n_embd=32, n_head=4, n_kv=2, n_ff=32, vocab=260, n_ctx=64)
+DELTA = dict(
+    arch="qwen3next",
+    n_expert=2,
+    top_k=1,
+    n_layer=3,
+    n_embd=32,
+    n_head=2,
+    n_kv=1,
+    ff_exp=16,
+    ff_shared=16,
+    shared_gate=True,
+    k_heads=2,
+    v_heads=4,
+    interval=3,
+    vocab=260,
+    n_ctx=64,
+)
+ROUNDS = {**DELTA, "arch": "qwen35moe"}
 GRANITE = dict(arch="granitemoe", n_expert=2, top_k=1, n_embd=32, ff_exp=32, vocab=260)
 
 
@@ -326,6 +344,54 @@ def features():
     )
 
 
+def recurrent():
+    """Gated DeltaNet layers, gated attention."""
+    for name in ("conv_kernel", "state_size", "group_count", "time_step_rank", "inner_size"):
+        named = r"qwen3next\.ssm\." + name
+        yield "no_" + name, DELTA, no_key("qwen3next.ssm." + name), named + " is missing"
+        for value in (0, HUGE):
+            yield "%s_%u" % (name, value), DELTA, key("ssm." + name, U32, value), named
+        yield "string_" + name, DELTA, key("ssm." + name, STR, "x"), named
+    yield "one_tap", DELTA, key("ssm.conv_kernel", U32, 1), "conv_kernel is 1, wanted 2 to"
+    yield "nine_taps", DELTA, key("ssm.conv_kernel", U32, 9), "conv_kernel is 9, wanted"
+    yield "three_taps", DELTA, key("ssm.conv_kernel", U32, 3), "ssm_conv1d.*wanted 3 columns"
+    yield "three_key_heads", DELTA, key("ssm.group_count", U32, 3), "4 value heads and 3 key"
+    yield "wide_keys", DELTA, key("ssm.state_size", U32, 17), "attn_qkv"
+    yield "odd_values", DELTA, key("ssm.inner_size", U32, 68), "of 17 elements.*multiple of 16"
+    yield "indivisible_values", DELTA, key("ssm.inner_size", U32, 66), "66 elements in 4 value"
+    for name in ("attn_qkv", "attn_gate", "ssm_ba", "ssm_conv1d", "ssm_norm", "ssm_out"):
+        full = "blk.1.%s.weight" % name
+        without = {"ssm_out": "attn_qkv.*wanted", "ssm_ba": "ssm_beta.*is missing"}
+        pattern = without.get(name, re.escape(full) + ".*is missing")
+        yield "no_" + full, DELTA, no_tensor(full), pattern
+        yield "small_" + full, DELTA, dims(full, 8, 8), re.escape(full) + ".*wanted"
+    for name in ("ssm_a", "ssm_dt.bias"):
+        yield "no_" + name, DELTA, no_tensor("blk.0." + name), name + ".*is missing"
+        yield "short_" + name, DELTA, dims("blk.0." + name, 3), name + ".*wanted 4 columns"
+    for name in ("ssm_beta", "ssm_alpha"):
+        full = "blk.0.%s.weight" % name
+        yield "no_" + full, ROUNDS, no_tensor(full), name + ".*is missing"
+        yield "small_" + full, ROUNDS, dims(full, 32, 8), name + ".*wanted.*4 rows"
+    early = {**DELTA, "by_head": True}
+    yield "short_by_head", early, dims("blk.0.ssm_in.weight", 32, 191), "ssm_in.*wanted.* 192 rows"
+    yield "by_head_in_rounds", {**early, "arch": "qwen35moe"}, nothing, "attn_qkv.*is missing"
+    yield "by_head_and_not", early, extra("blk.0.attn_qkv.weight", 4), "attn_qkv.*wrong without it"
+    yield "both_kinds", DELTA, extra("blk.0.attn_k.weight", 4), "attn_k.*wrong without it"
+    yield "no_post_norm", DELTA, no_tensor("blk.0.post_attention_norm.weight"), "is missing"
+    query = "blk.2.attn_q.weight"
+    yield "no_gates", DELTA, dims(query, 32, 32), "attn_q.weight.*wanted.*64 rows"
+    yield "heads_apart", {**DELTA, "head_k": 16, "head_v": 8}, nothing, "16 and 8 elements"
+    yield "query_norm_of_all", DELTA, dims("blk.2.attn_q_norm.weight", 32), "attn_q_norm.*wanted"
+    yield "another_family", {**DELTA, "arch": "qwen3moe"}, nothing, "attn_qkv.*wanted"
+    for name in ("attn_qkv.weight", "attn_gate.weight", "ssm_ba.weight", "ssm_conv1d.weight"):
+        yield "nan_" + name, DELTA, fill("blk.1." + name, NAN), "layer 1, "
+    for name in ("ssm_a", "ssm_dt.bias", "ssm_norm.weight", "ssm_out.weight"):
+        yield "nan_" + name, DELTA, fill("blk.1." + name, NAN), "layer 1, "
+    yield "growing_state", DELTA, fill("blk.0.ssm_a", 1e4), "layer 0, .*DeltaNet"
+    yield "huge_values", DELTA, fill("blk.0.attn_qkv.weight", 1e25), "layer 0, "
+    yield "nan_gate", DELTA, fill("blk.2.attn_q.weight", NAN, 5, 32 * 16), "layer 2, "
+
+
 def damaged():
     """All cases: (name, configuration, change, pattern)."""
     for group in (numbers, tensors, weights):
@@ -333,6 +399,7 @@ def damaged():
             yield name, BASE, change, pattern
     yield from quantized()
     yield from features()
+    yield from recurrent()
 
 
 # ---- odd, but legal -----------------------------------------------------------------------------
@@ -375,6 +442,27 @@ ODD = [
     ("per_layer_heads", BASE, key("attention.head_count_kv", ARR, (I32, [2, 2])), []),
     ("long_array", BASE, key("attention.head_count", ARR, (U32, [4, 4, 4])), []),
     ("next_token_layer", {**BASE, "n_layer": 3}, key("nextn_predict_layers", U32, 1), []),
+    ("deltanet", DELTA, nothing, []),
+    ("deltanet_in_rounds", ROUNDS, nothing, []),
+    ("deltanet_one_key_head", {**ROUNDS, "k_heads": 1, "v_heads": 3}, nothing, []),
+    ("deltanet_two_taps", {**DELTA, "taps": 2}, nothing, []),
+    ("deltanet_eight_taps", {**DELTA, "taps": 8}, nothing, []),
+    ("deltanet_odd_keys", {**ROUNDS, "state": 48, "k_heads": 2, "v_heads": 2}, nothing, []),
+    ("deltanet_only", {**DELTA, "interval": 99}, nothing, []),
+    ("deltanet_fused_qkv", {**DELTA, "fused_qkv": True}, nothing, []),
+    ("deltanet_by_head", {**DELTA, "by_head": True}, nothing, []),
+    (
+        "deltanet_18_key_heads",
+        {**DELTA, "by_head": True, "k_heads": 18, "v_heads": 18},
+        nothing,
+        [],
+    ),
+    ("deltanet_dense", {**DELTA, "n_expert": 0}, nothing, []),
+    ("deltanet_quantized", {**DELTA, "type": "Q8_0", "ff_exp": 32}, nothing, []),
+    ("deltanet_next_token_layer", {**ROUNDS, "nextn": 1}, nothing, []),
+    ("deltanet_full_context", DELTA, nothing, ["-c", "7"]),
+    ("strong_decay", DELTA, fill("blk.0.ssm_a", -1e9), []),
+    ("no_decay", DELTA, fill("blk.0.ssm_a", 0.0), []),
     ("factor_0_means_none", BASE, key("rope.scaling.factor", F32, 0.0), []),
     ("rows_263", {**DENSE, "vocab": 263, "type": "Q8_0"}, nothing, []),
     (

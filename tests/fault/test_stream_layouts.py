@@ -16,7 +16,7 @@ import tempfile
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "support"))
 import tiny_model as tm  # noqa: E402
-from tiny_model import STR, U32  # noqa: E402
+from tiny_model import U32  # noqa: E402
 
 PROGRAM = os.path.abspath(sys.argv[1])
 TIMEOUT_S = 60
@@ -34,6 +34,7 @@ MANY_SIZES["types"] = {
     "blk.4.ffn_down_exps": "Q4_0",
     "blk.5.ffn_up_exps": "F32",
 }
+RECURRENT = {"k_heads": 2, "v_heads": 4, "interval": 3, "ff_shared": 32, "shared_gate": True}
 LAYOUTS = [
     ("plain", {}, None, 1),
     ("float", {"type": "F32"}, None, 1),
@@ -49,6 +50,8 @@ LAYOUTS = [
     ("all_chosen", {"n_expert": 4, "top_k": 4, "type": "Q8_0"}, None, 1),
     ("tied", {"tied": True, "type": "Q8_0"}, None, 1),
     ("shared", {"arch": "qwen2moe", "ff_shared": 64, "shared_gate": True}, None, 1),
+    ("recurrent", {**RECURRENT, "arch": "qwen3next"}, None, 1),
+    ("recurrent_split", {**RECURRENT, "arch": "qwen35moe", "type": "Q8_0"}, None, 2),
     ("large", {"n_embd": 256, "ff_exp": 256, "types": {"_exps": "Q6_K"}}, None, 1),
     ("split", {"type": "Q8_0"}, None, 3),
     ("split_single_experts", {"type": "Q4_0", "single_experts": True}, None, 4),
@@ -72,7 +75,9 @@ def write(m, folder, shards):
     for i in range(shards):
         part = copy.copy(m)
         part.tensors = m.tensors[n * i // shards : n * (i + 1) // shards]
-        part.keys = dict(m.keys) if i == 0 else {"general.architecture": (STR, "qwen3moe")}
+        part.keys = (
+            dict(m.keys) if i == 0 else {"general.architecture": m.keys["general.architecture"]}
+        )
         part.keys["split.no"] = (U16, i)
         part.keys["split.count"] = (U16, shards)
         part.keys["split.tensors.count"] = (I32, n)

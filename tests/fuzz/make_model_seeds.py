@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """make_model_seeds.py [FOLDER]: writes the seeds of fuzz_model, one tiny model per architecture
-and variant (20 to 45 KB)."""
+and variant (20 to 60 KB)."""
 
 import os
 import sys
@@ -49,6 +49,29 @@ SEEDS = {
             "down_exps": "IQ4_NL",
             "token_embd": "Q5_1",
         },
+    ),
+    "qwen3next": dict(
+        arch="qwen3next",
+        n_layer=2,
+        interval=2,
+        n_expert=2,
+        top_k=1,
+        ff_shared=8,
+        shared_gate=True,
+        k_heads=1,
+        v_heads=2,
+        tied=True,
+    ),
+    "qwen35moe": dict(
+        arch="qwen35moe",
+        n_expert=2,
+        top_k=1,
+        ff_shared=8,
+        shared_gate=True,
+        k_heads=2,
+        v_heads=4,
+        nextn=1,
+        tied=True,
     ),
     "olmoe": dict(
         arch="olmoe", n_expert=2, tied=True, keys={"attention.clamp_kqv": (tm.F32, 2.0)}

@@ -26,6 +26,7 @@ ALIGN = 16384
 SPLIT_LEAST = 1 << 16
 BITS_8_WEIGHTS = 0.01
 BITS_8_LOGITS = 0.05
+BITS_8_LOGITS_OF = {"qwen3next": 0.09, "qwen35moe": 0.09}  # README.md
 
 
 def read(path):
@@ -147,10 +148,10 @@ class Packed(run_golden.Case):
         moved = run_golden.relative_rms(
             self.floats(self.tokens, ["--kv", "f32"]), self.as_floats(self.expected["f32"])
         )
-        if moved > BITS_8_LOGITS:
+        most = BITS_8_LOGITS_OF.get(self.meta["arch"], BITS_8_LOGITS)
+        if moved > most:
             raise Failure(
-                "8 bits move logits by %.2f %%, at most %.0f %%"
-                % (moved * 100, BITS_8_LOGITS * 100)
+                "8 bits move logits by %.2f %%, at most %.0f %%" % (moved * 100, most * 100)
             )
         return "weights %.2f %%, logits %.2f %%" % (max(errors) * 100, moved * 100)
 

@@ -37,23 +37,64 @@ static void on_layer(void *user, uint32_t layer, uint32_t n_tokens, const struct
     struct record *r = user;
     (void)layer, (void)n_tokens;
     if (r->n == r->capacity) return;
-    r->events[r->n++] =
-        (struct event){(double)t->dense_ns * 1e-9, (double)t->expert_ns * 1e-9, t->demand_bytes};
+    uint64_t dense_ns = 0;
+    for (int i = 0; i < SL_PHASES; i++) dense_ns += i == SL_PHASE_EXPERT ? 0 : t->ns[i];
+    dense_ns -= t->stall_ns;
+    r->events[r->n++] = (struct event){(double)dense_ns * 1e-9,
+                                       (double)t->ns[SL_PHASE_EXPERT] * 1e-9, t->demand_bytes};
 }
 
-/* Bytes a second of random reads of single parts, depth at once. */
+/* A read of a random expert: of its first part, or of its record. */
+struct place {
+    uint32_t shard;
+    uint64_t offset, bytes;
+};
+
+static uint32_t draw(uint32_t *state, uint32_t below)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return (*state >> 8) % below;
+}
+
+static struct place random_place(const struct sl_model *m, uint32_t *state)
+{
+    uint32_t layer;
+    do layer = draw(state, m->n_layers);
+    while (m->layers[layer].n_experts == 0);
+    const struct sl_expert_shape *shape = &m->layers[layer].experts;
+    const struct sl_expert_source *from = &m->sources[layer];
+    uint32_t expert = draw(state, shape->n_experts);
+    if (from->record)
+        return (struct place){from->record[expert]->part, from->record[expert]->offset,
+                              from->record[expert]->bytes};
+    uint64_t bytes = shape->part[0].bytes;
+    const struct sl_gguf_tensor *t = from->tensor[0];
+    if (t) return (struct place){t->shard, t->offset + expert * bytes, bytes};
+    t = from->single[0][expert];
+    return (struct place){t->shard, t->offset, bytes};
+}
+
+static uint64_t largest_read(const struct sl_model *m)
+{
+    uint64_t most = 0;
+    for (uint32_t l = 0; l < m->n_layers; l++) {
+        const struct sl_expert_source *from = &m->sources[l];
+        if (m->layers[l].n_experts == 0) continue;
+        uint64_t bytes = from->record ? from->record[0]->bytes : m->layers[l].experts.part[0].bytes;
+        most = sl_max_u64(most, bytes);
+    }
+    return most;
+}
+
+/* Bytes a second of random reads of single experts' parts or records, depth at once. */
 static double drive_rate(const struct sl_model *m, uint32_t depth)
 {
-    uint32_t layer = 0;
-    while (m->layers[layer].n_experts == 0) layer++;
-    const struct sl_expert_shape *shape = &m->layers[layer].experts;
-    const struct sl_gguf_tensor *t = m->sources[layer].tensor[0];
-    uint64_t bytes = shape->part[0].bytes, room = sl_io_room(sl_model_block(), bytes);
+    uint64_t room = sl_io_room(sl_model_block(), largest_read(m));
     struct sl_budget b;
     struct sl_region memory;
     struct sl_io_request requests[SL_IO_LANES_MAX], *done[SL_IO_LANES_MAX];
     sl_budget_init(&b, UINT64_MAX);
-    if (!t || depth > SL_IO_LANES_MAX || sl_region_reserve(&memory, &b, depth * room) ||
+    if (depth > SL_IO_LANES_MAX || sl_region_reserve(&memory, &b, depth * room) ||
         sl_region_commit(&memory, depth * room))
         return 0;
     uint32_t state = 7, sent = 0;
@@ -61,20 +102,15 @@ static double drive_rate(const struct sl_model *m, uint32_t depth)
     for (uint32_t slot = 0; sent < RATE_READS || sl_io_outstanding(m->io) > 0;) {
         uint32_t n = 0;
         if (sent >= depth) n = sl_io_reap(m->io, done, 1, 1);
-        if (n > 0) slot = (uint32_t)(done[0] - requests), got += bytes;
+        if (n > 0) slot = (uint32_t)(done[0] - requests), got += done[0]->bytes;
         if (sent >= RATE_READS) continue;
         if (sent < depth) slot = sent;
-        do state = state * 1664525u + 1013904223u;
-        while (m->layers[(state >> 16) % m->n_layers].n_experts == 0);
-        uint32_t l = (state >> 16) % m->n_layers;
-        state = state * 1664525u + 1013904223u;
-        t = m->sources[l].tensor[0];
-        uint64_t offset = t->offset + (state >> 8) % shape->n_experts * bytes;
+        struct place at = random_place(m, &state);
         requests[slot] =
-            (struct sl_io_request){.file = m->files[t->shard],
-                                   .offset = offset,
-                                   .bytes = bytes,
-                                   .dst = memory.base + slot * room + offset % sl_model_block()};
+            (struct sl_io_request){.file = m->files[at.shard],
+                                   .offset = at.offset,
+                                   .bytes = at.bytes,
+                                   .dst = memory.base + slot * room + at.offset % sl_model_block()};
         struct sl_io_request *one = &requests[slot];
         if (sl_io_submit(m->io, &one, 1)) return 0;
         sent++;

@@ -8,7 +8,7 @@ MODEL may be a block device, such as a loop device over a GGUF file. IDS holds d
 separated by white space. The first S of them are evaluated without being counted, then N are timed,
 each as a batch of one whose logits are fetched. The tokens are given, not chosen, so that two
 engines, and two runs, route alike. With --prompt P the first P are first read once as a prompt, and
-forgotten. The model is mapped (mmap, no mlock); keys and values are F16,
+forgotten, unless --keep is given. The model is mapped (mmap, no mlock); keys and values are F16,
 flash attention is left to llama.cpp, as in its own programs.
 
 Prints one line of JSON. `decode_ms` is the wall time of the N tokens, `driver_ms` what of it was
@@ -40,7 +40,12 @@ def parse():
     parser.add_argument("-c", "--ctx-size", type=int, default=1024)
     parser.add_argument("-t", "--threads", type=int, default=2)
     parser.add_argument("--prompt", type=int, default=0, help="tokens read as a prompt before (0)")
-    parser.add_argument("--batch", type=int, default=8, help="sizes its scratch memory (8)")
+    parser.add_argument(
+        "--keep", action="store_true", help="the other tokens follow the prompt in the context"
+    )
+    parser.add_argument(
+        "--batch", type=int, default=8, help="tokens that are read at once, at most (8)"
+    )
     parser.add_argument(
         "--no-repack", action="store_true", help="leave all weights in the mapping"
     )
@@ -48,10 +53,12 @@ def parse():
     args = parser.parse_args()
     with open(args.tokens, encoding="ascii") as f:
         args.ids = [int(x) for x in f.read().split()]
-    if args.n < 1 or args.skip < 0 or args.skip + args.n > min(len(args.ids), args.ctx_size):
+    room = min(len(args.ids), args.ctx_size)
+    args.first = args.prompt if args.keep else 0
+    if args.n < 1 or args.skip < 0 or args.first + args.skip + args.n > room:
         parser.error("--skip and -n ask for more tokens than IDS or the context hold")
-    if not 0 <= args.prompt <= min(len(args.ids), args.ctx_size, args.batch):
-        parser.error("--prompt asks for more tokens than IDS, the context or --batch hold")
+    if not 0 <= args.prompt <= room:
+        parser.error("--prompt asks for more tokens than IDS or the context hold")
     return args
 
 
@@ -92,18 +99,16 @@ def evaluate(context, token):
     return time.perf_counter_ns() - began
 
 
-def read_prompt(context, ids):
-    """All ids at once, of which the context keeps nothing; returns nanoseconds."""
-    if not ids:
-        return 0
-    all_ids = (llama_cpp.llama_token * len(ids))(*ids)
+def read_prompt(context, ids, batch):
+    """All ids, batch at once, logits of the last of each; returns nanoseconds."""
     began = time.perf_counter_ns()
-    if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(all_ids, len(ids))) != 0:
-        sys.exit("stream_llama: llama_decode failed")
+    for start in range(0, len(ids), batch):
+        part = ids[start : start + batch]
+        part = (llama_cpp.llama_token * len(part))(*part)
+        if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(part, len(part))) != 0:
+            sys.exit("stream_llama: llama_decode failed")
     llama_cpp.llama_synchronize(context)
-    took = time.perf_counter_ns() - began
-    llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
-    return took
+    return time.perf_counter_ns() - began
 
 
 def bytes_read():
@@ -122,12 +127,15 @@ def main():
     started = time.perf_counter_ns()
     _model, context = load(args)
     loaded = time.perf_counter_ns()
-    prompt = read_prompt(context, args.ids[: args.prompt])
-    for token in args.ids[: args.skip]:
+    prompt = read_prompt(context, args.ids[: args.prompt], args.batch)
+    if not args.keep:
+        llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(context), True)
+    rest = args.ids[args.first :]
+    for token in rest[: args.skip]:
         evaluate(context, token)
     before = bytes_read()
     began = time.perf_counter_ns()
-    inside = [evaluate(context, token) for token in args.ids[args.skip : args.skip + args.n]]
+    inside = [evaluate(context, token) for token in rest[args.skip : args.skip + args.n]]
     wall = time.perf_counter_ns() - began
     read = bytes_read() - before
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

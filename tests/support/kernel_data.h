@@ -35,7 +35,7 @@ static void *must_alloc(size_t n)
     return p;
 }
 
-static float *random_floats(size_t n)
+static inline float *random_floats(size_t n)
 {
     float *f = must_alloc(n * sizeof *f);
     for (size_t i = 0; i < n; i++) f[i] = rnd_float();
@@ -168,8 +168,8 @@ struct weights {
     uint64_t row_bytes;
 };
 
-static struct weights make_weights(uint32_t type, uint32_t rows, uint32_t cols, uint32_t shift,
-                                   enum fill fill)
+static inline struct weights make_weights(uint32_t type, uint32_t rows, uint32_t cols,
+                                          uint32_t shift, enum fill fill)
 {
     const struct sl_type_info *info = sl_type_info(type);
     struct weights w;
@@ -188,7 +188,7 @@ static struct weights make_weights(uint32_t type, uint32_t rows, uint32_t cols, 
 
 enum x_fill { X_RANDOM, X_PLUS, X_MINUS, X_ALTERNATE, X_ZERO, X_FILLS };
 
-static uint32_t act_block(enum sl_act_kind kind) { return kind == SL_ACT_Q8_32 ? 32 : 256; }
+static uint32_t act_block(enum sl_act_kind kind) { return kind == SL_ACT_Q8_256 ? 256 : 32; }
 
 static struct sl_k_digit make_digit(enum sl_act_kind kind, uint32_t cols, enum x_fill fill)
 {
@@ -214,7 +214,7 @@ static struct sl_k_digit make_digit(enum sl_act_kind kind, uint32_t cols, enum x
 
 /* Builds an activation directly in the form of the kind, so that codes can be put at their
  * extremes; two of three have a second digit, in about half of their blocks. */
-static struct sl_k_act make_act(enum sl_act_kind kind, uint32_t cols, enum x_fill fill)
+static inline struct sl_k_act make_act(enum sl_act_kind kind, uint32_t cols, enum x_fill fill)
 {
     struct sl_k_act x = {0};
     if (kind == SL_ACT_F32) {
@@ -234,7 +234,7 @@ static struct sl_k_act make_act(enum sl_act_kind kind, uint32_t cols, enum x_fil
     return x;
 }
 
-static void free_act(struct sl_k_act x)
+static inline void free_act(struct sl_k_act x)
 {
     free((void *)x.f);
     free((void *)x.q);

@@ -65,6 +65,10 @@ _REACH = {
 }
 
 
+# families whose attention has a gate, and a few other names of tensors
+GATED = ("qwen3next", "qwen35moe")
+
+
 def pack_string(s):
     b = s.encode("utf-8") if isinstance(s, str) else s
     return struct.pack("<Q", len(b)) + b
@@ -157,6 +161,13 @@ class Config:
     fused_gate_up: bool = False
     single_experts: bool = False
     n_rot: int = -1
+    k_heads: int = 0  # > 0: gated DeltaNet, but for every interval-th layer
+    v_heads: int = 4
+    state: int = 16  # elements of a key head and of a value head
+    taps: int = 4
+    interval: int = 4
+    by_head: bool = False  # q, k, v and the gate in one tensor, as early files have them
+    nextn: int = 0  # layers after the others, for multi-token prediction
     freq_base: float = 10000.0
     rope_freqs: bool = False
     rope_keys: dict = dataclasses.field(default_factory=dict)  # after "<arch>.rope.scaling."
@@ -193,7 +204,8 @@ class _Builder:
         return bytes(out)
 
     def add(self, name, dims, sd=None, mean=0.0):
-        kind = "F32" if len(dims) == 1 or "gate_inp" in name else self.c.type
+        small = len(dims) == 1 or "gate_inp" in name or "conv1d" in name
+        kind = "F32" if small else self.c.type
         for end, other in self.c.types.items():
             if end in name:
                 kind = other
@@ -217,7 +229,7 @@ class _Builder:
         k["general.architecture"] = (STR, c.arch)
         k["general.name"] = (STR, "tiny")
         a = c.arch + "."
-        k[a + "block_count"] = (U32, c.n_layer)
+        k[a + "block_count"] = (U32, c.n_layer + c.nextn)
         k[a + "context_length"] = (U32, c.n_ctx)
         k[a + "embedding_length"] = (U32, c.n_embd)
         of_experts = c.arch in ("olmoe", "granitemoe") or (c.arch == "llama" and c.n_expert)
@@ -238,6 +250,15 @@ class _Builder:
             k[a + "expert_feed_forward_length"] = (U32, c.ff_exp)
         if c.ff_shared:
             k[a + "expert_shared_feed_forward_length"] = (U32, c.ff_shared)
+        if c.nextn:
+            k[a + "nextn_predict_layers"] = (U32, c.nextn)
+        if c.k_heads:
+            k[a + "ssm.conv_kernel"] = (U32, c.taps)
+            k[a + "ssm.state_size"] = (U32, c.state)
+            k[a + "ssm.group_count"] = (U32, c.k_heads)
+            k[a + "ssm.time_step_rank"] = (U32, c.v_heads)
+            k[a + "ssm.inner_size"] = (U32, c.v_heads * c.state)
+            k[a + "full_attention_interval"] = (U32, c.interval)
         for key, value in c.rope_keys.items():
             k[a + "rope.scaling." + key] = value
         for key, value in c.keys.items():
@@ -267,7 +288,8 @@ class _Builder:
     def attention(self, b):
         c = self.c
         hk, hv = c.head_k or c.n_embd // c.n_head, c.head_v or c.n_embd // c.n_head
-        q, k, v = c.n_head * hk, c.n_kv * hk, c.n_kv * hv
+        gated = c.arch in GATED
+        q, k, v = c.n_head * hk * (2 if gated else 1), c.n_kv * hk, c.n_kv * hv
         self.norm(b + "attn_norm.weight", c.n_embd)
         if c.fused_qkv:
             self.add(b + "attn_qkv.weight", [c.n_embd, q + k + v])
@@ -278,9 +300,29 @@ class _Builder:
                 self.bias(c.qkv_bias, b + "attn_%s.bias" % name, n)
         self.add(b + "attn_output.weight", [c.n_head * hv, c.n_embd])
         self.bias(c.o_bias, b + "attn_output.bias", c.n_embd)
-        if c.arch in ("qwen3", "qwen3moe", "olmoe"):
+        if gated or c.arch in ("qwen3", "qwen3moe", "olmoe"):
             self.norm(b + "attn_q_norm.weight", q if c.arch == "olmoe" else hk)
             self.norm(b + "attn_k_norm.weight", k if c.arch == "olmoe" else hk)
+
+    def deltanet(self, b):
+        c = self.c
+        values, channels = c.v_heads * c.state, (2 * c.k_heads + c.v_heads) * c.state
+        self.norm(b + "attn_norm.weight", c.n_embd)
+        if c.by_head:
+            self.add(b + "ssm_in.weight", [c.n_embd, channels + values])
+        else:
+            self.add(b + "attn_qkv.weight", [c.n_embd, channels])
+            self.add(b + "attn_gate.weight", [c.n_embd, values])
+        if c.arch == "qwen3next":
+            self.add(b + "ssm_ba.weight", [c.n_embd, 2 * c.v_heads])
+        else:
+            self.add(b + "ssm_beta.weight", [c.n_embd, c.v_heads])
+            self.add(b + "ssm_alpha.weight", [c.n_embd, c.v_heads])
+        self.add(b + "ssm_conv1d.weight", [c.taps, channels])
+        self.add(b + "ssm_dt.bias", [c.v_heads], 0.5)
+        self.add(b + "ssm_a", [c.v_heads], 0.1, -0.5)
+        self.norm(b + "ssm_norm.weight", c.state)
+        self.add(b + "ssm_out.weight", [values, c.n_embd])
 
     def dense(self, b, suffix, n_ff, biases):
         for name, dims in (
@@ -313,6 +355,24 @@ class _Builder:
             if c.shared_gate:
                 self.add(b + "ffn_gate_inp_shexp.weight", [c.n_embd])
 
+    def layer(self, l):
+        c, b = self.c, "blk.%d." % l
+        if c.k_heads and l < c.n_layer and (l + 1) % c.interval:
+            self.deltanet(b)
+        else:
+            self.attention(b)
+        self.norm(
+            b + ("post_attention_norm" if c.arch in GATED else "ffn_norm") + ".weight", c.n_embd
+        )
+        if c.n_expert:
+            self.experts(b)
+        else:
+            self.dense(b, "", c.n_ff, c.ffn_bias)
+        if l >= c.n_layer:
+            self.add(b + "nextn.eh_proj.weight", [2 * c.n_embd, c.n_embd])
+            self.norm(b + "nextn.enorm.weight", c.n_embd)
+            self.norm(b + "nextn.hnorm.weight", c.n_embd)
+
     def build(self):
         c = self.c
         self.metadata()
@@ -326,14 +386,8 @@ class _Builder:
                 "f", [1.0 + 7.0 * self.rng.random() for _ in range(n_rot // 2)]
             ).tobytes()
             self.m.tensors.append(Tensor("rope_freqs.weight", [n_rot // 2], "F32", data))
-        for l in range(c.n_layer):
-            b = "blk.%d." % l
-            self.attention(b)
-            self.norm(b + "ffn_norm.weight", c.n_embd)
-            if c.n_expert:
-                self.experts(b)
-            else:
-                self.dense(b, "", c.n_ff, c.ffn_bias)
+        for l in range(c.n_layer + c.nextn):
+            self.layer(l)
         return self.m
 
 

@@ -33,8 +33,8 @@ static sluice_plan plan_of(const char *path, const sluice_options *o)
 
     if (sluice_memory_plan(path, o, &p, &error) != SLUICE_OK) fail_msg("%s", error.text);
     assert_int_equal(p.total_bytes, p.dense_bytes + p.expert_bytes + p.tokenizer_bytes +
-                                        p.kv_start_bytes + p.scratch_bytes + p.io_bytes +
-                                        p.process_bytes);
+                                        p.kv_start_bytes + p.state_bytes + p.scratch_bytes +
+                                        p.io_bytes + p.process_bytes);
     assert_true(p.kv_start_bytes <= p.kv_bytes);
     assert_true(p.n_slots_full <= p.n_slots && p.n_slots <= p.n_experts);
     assert_true(p.streams == (p.n_slots < p.n_experts) || p.n_slots_full < p.n_slots);

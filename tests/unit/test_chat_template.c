@@ -300,6 +300,7 @@ static const struct {
     {"qwen3-instruct-unsloth", "qwen3-instruct-unsloth"},
     {"qwen3-thinking-2507", "qwen3-thinking"},
     {"qwen3-coder", "qwen3-coder"},
+    {"qwen3-coder-next", "qwen3-coder"},
     {"qwen3.5", "qwen3.5"},
     {"qwen3.5-nothink", "qwen3.5-nothink"},
     {"qwen3.6", "qwen3.6"},

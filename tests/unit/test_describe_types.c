@@ -2,6 +2,7 @@
  * eights of rows, sizes are whole eights, and where rows are read one by one or added up as vectors
  * such a type is refused with a sentence. */
 #define _GNU_SOURCE /* mkdtemp */
+#include "engine/kernels/kernels.h"
 #include "engine/model.h"
 #include "tests/support/container_case.h"
 
@@ -136,6 +137,20 @@ static void test_describe__own_types__cut_and_sized_by_eight_rows(void **state)
     end(&m, g);
 }
 
+static void test_describe__types_by_use__forms_of_activations_that_are_needed(void **state)
+{
+    (void)state;
+    struct sl_model m;
+    struct sl_gguf *g;
+    sluice_err err = describe(&good, &m, &g);
+    if (err != SLUICE_OK) fail_msg("%s", error.text);
+    assert_int_equal(m.dense_acts,
+                     sl_k_act_bit(SL_SQ4_32) | sl_k_act_bit(SL_SQ6_32) | sl_k_act_bit(SL_TYPE_F32));
+    assert_int_equal(m.expert_in_acts, sl_k_act_bit(SL_SQ3_32));
+    assert_int_equal(m.expert_out_acts, sl_k_act_bit(SL_TYPE_F32));
+    end(&m, g);
+}
+
 static void test_describe__own_types_where_rows_stand_alone__refused(void **state)
 {
     (void)state;
@@ -171,6 +186,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_describe__own_types__cut_and_sized_by_eight_rows,
                                         set_up, tear_down),
+        cmocka_unit_test_setup_teardown(
+            test_describe__types_by_use__forms_of_activations_that_are_needed, set_up, tear_down),
         cmocka_unit_test_setup_teardown(test_describe__own_types_where_rows_stand_alone__refused,
                                         set_up, tear_down),
     };

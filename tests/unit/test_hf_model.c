@@ -22,13 +22,15 @@
 #define GOLDEN SLUICE_SOURCE_DIR "/tests/golden/safetensors/"
 #define PATH_BYTES 512
 #define TEXT_MAX (1 << 16)
+#define VALUES_MAX 8
 
 static struct sl_budget budget;
 static sluice_error error;
 static char folder[] = "/tmp/sluice_test_hf_XXXXXX";
 
-static const char *const families[] = {"qwen3_moe",  "qwen2_moe",        "olmoe", "mixtral",
-                                       "granitemoe", "granitemoeshared", "llama", "qwen3"};
+static const char *const families[] = {"qwen3_moe",  "qwen2_moe",        "olmoe",      "mixtral",
+                                       "granitemoe", "granitemoeshared", "llama",      "qwen3",
+                                       "qwen3_next", "qwen3_5_moe_text", "qwen3_5_moe"};
 static const char *const file_names[] = {"config.json",           "generation_config.json",
                                          "model.safetensors",     "tokenizer.json",
                                          "tokenizer_config.json", "chat_template.jinja"};
@@ -163,6 +165,16 @@ static bool same_float(struct sl_json_value v, float f)
     return sl_json_str(v, &s) && sl_str_eq(s, digits);
 }
 
+static bool same_list(const struct sl_hf_key *k, struct sl_json_value v)
+{
+    struct sl_json_walk w = sl_json_walk(v);
+    int64_t n = 0;
+
+    for (uint32_t i = 0; i < k->list.n; i++)
+        if (!sl_json_step(&w) || !sl_json_i64(w.value, &n) || n != k->list.v[i]) return false;
+    return sl_json_count(v) == k->list.n;
+}
+
 static bool same_value(const struct sl_hf_key *k, struct sl_json_value v)
 {
     uint64_t n = 0;
@@ -179,6 +191,8 @@ static bool same_value(const struct sl_hf_key *k, struct sl_json_value v)
         return same_float(v, k->f32);
     case SL_GGUF_BOOL:
         return sl_json_bool(v, &b) && b == k->flag;
+    case SL_GGUF_ARRAY:
+        return same_list(k, v);
     default:
         return sl_json_str(v, &s) && sl_str_same(s, k->str);
     }
@@ -265,23 +279,27 @@ static void assert_tensor(const struct sl_hf *hf, const char *name, const char *
         if (hash_rows(hf, t, step) != hash) fail_msg("%s differs, %d rows a time", name, (int)step);
 }
 
-/* Two floats that the converter computes in float32 arithmetic: nearly the same. False: no such
- * line. */
+/* Floats that the converter computes in float32 arithmetic: nearly the same. False: no such line.
+ */
 static bool compare_values(const struct sl_hf *hf, const char *line)
 {
-    uint32_t bits[2];
-    float out[2];
+    uint32_t bits, n = 0;
+    float out[VALUES_MAX];
+    char name[128];
+    int at = 0, more = 0;
 
-    if (sscanf(line, "values rope_freqs.weight 2 %" SCNx32 " %" SCNx32, &bits[0], &bits[1]) != 2)
-        return false;
-    const struct sl_hf_tensor *t = find_tensor(hf, "rope_freqs.weight");
-    assert_true(t != NULL && t->n_dims == 1 && t->dims[0] == 2 && t->dtype == SL_ST_F32);
+    if (sscanf(line, "values %127s %" SCNu32 "%n", name, &n, &at) != 2) return false;
+    const struct sl_hf_tensor *t = find_tensor(hf, name);
+    if (t == NULL) fail_msg("%s is missing", name);
+    assert_true(t->n_dims == 1 && t->dims[0] == n && n <= VALUES_MAX && t->dtype == SL_ST_F32);
     assert_int_equal(sl_hf_read_rows(hf, t, 0, 1, out, &error), SLUICE_OK);
-    for (int i = 0; i < 2; i++) {
-        float wanted = sl_f32_from_bits(bits[i]), ratio = out[i] / wanted;
-        if (!(ratio > 1 - 1e-6f && ratio < 1 + 1e-6f)) fail_msg("%g", (double)out[i]);
+    for (uint32_t i = 0; i < n; i++, at += more) {
+        assert_int_equal(sscanf(line + at, " %" SCNx32 "%n", &bits, &more), 1);
+        float ratio = out[i] / sl_f32_from_bits(bits);
+        if (!(ratio > 1 - 1e-6f && ratio < 1 + 1e-6f)) fail_msg("%s: %g", name, (double)out[i]);
     }
-    assert_true(out[0] == 1.0f && out[1] > 1.01f && out[1] < 7.9f); /* one of them in between */
+    if (strcmp(name, "rope_freqs.weight") == 0) /* one of them in between */
+        assert_true(out[0] == 1.0f && out[1] > 1.01f && out[1] < 7.9f);
     return true;
 }
 
@@ -453,6 +471,38 @@ static const struct refusal refusals[] = {
      "by 'qkv_bias' queries have no bias, and 2 of 2"},
     {"qwen2_moe", "\"qkv_bias\": true", "\"attention_bias\": false", SLUICE_E_UNSUPPORTED,
      "by 'attention_bias' queries have no bias"},
+    {"qwen3_next", "\"use_cache\"", "\"attn_output_gate\": false, \"x\"", SLUICE_E_UNSUPPORTED,
+     "'attn_output_gate': wanted true"},
+    {"qwen3_next", "\"linear_attention\",", "\"full_attention\",", SLUICE_E_UNSUPPORTED,
+     "'layer_types': wanted linear_attention, and full_attention in equal steps"},
+    {"qwen3_next", "\"linear_attention\",", "", SLUICE_E_UNSUPPORTED, "'layer_types': wanted"},
+    {"qwen3_5_moe_text", "\"layer_types\": [", "\"layer_types\": [], \"x\": [", SLUICE_E_FORMAT,
+     "'layer_types': wanted a kind for each layer"},
+    {"qwen3_next", "\"linear_value_head_dim\": 16", "\"linear_value_head_dim\": 8",
+     SLUICE_E_UNSUPPORTED, "'linear_value_head_dim': wanted what linear_key_head_dim is"},
+    {"qwen3_next", "\"linear_num_value_heads\": 6", "\"linear_num_value_heads\": 5",
+     SLUICE_E_FORMAT, "wanted a multiple of linear_num_key_heads"},
+    {"qwen3_next", "\"linear_num_value_heads\": 6", "\"linear_num_value_heads\": 0", SLUICE_E_LIMIT,
+     "'linear_num_value_heads' is 0, wanted 1 to 512"},
+    {"qwen3_next", "\"linear_num_value_heads\": 6", "\"linear_num_value_heads\": 4",
+     SLUICE_E_FORMAT, "in_proj_qkvz.weight' does not divide into the heads"},
+    {"qwen3_5_moe_text", "\"linear_num_value_heads\": 6", "\"linear_num_value_heads\": 4",
+     SLUICE_E_FORMAT, "in_proj_qkv.weight' does not divide into the heads"},
+    {"qwen3_5_moe", "\"linear_num_key_heads\": 2", "\"linear_num_key_heads\": 3", SLUICE_E_FORMAT,
+     "in_proj_qkv.weight' does not divide into the heads"},
+    {"qwen3_5_moe", "\"linear_conv_kernel_dim\": 4", "\"linear_conv_kernel_dim\": 3",
+     SLUICE_E_FORMAT, "has 4 columns, and by 'linear_conv_kernel_dim' it would have 3"},
+    {"qwen3_next", "\"partial_rotary_factor\": 0.25", "\"partial_rotary_factor\": 1.5",
+     SLUICE_E_FORMAT, "'partial_rotary_factor': wanted above 0"},
+    {"qwen3_next", "\"rope_type\"", "\"mrope_section\": [1, 1, 0], \"rope_type\"",
+     SLUICE_E_UNSUPPORTED, "RoPE has the parameter mrope_section"},
+    {"qwen3_5_moe", "\"rope_type\": \"default\"",
+     "\"mrope_section\": [1, \"x\", 0], \"rope_type\": \"default\"", SLUICE_E_FORMAT,
+     "'mrope_section': wanted three or four numbers"},
+    {"qwen3_5_moe", "\"text_config\": {", "\"text_config\": 1, \"x\": {", SLUICE_E_FORMAT,
+     "there is no object 'text_config'"},
+    {"qwen3_5_moe", "\"model_type\": \"qwen3_5_moe\"", "\"model_type\": \"qwen3_5_moe_text\"",
+     SLUICE_E_FORMAT, "'num_hidden_layers' is absent"},
 };
 
 static void test_config__not_computed_or_broken__is_refused_by_name(void **state)
@@ -462,6 +512,23 @@ static void test_config__not_computed_or_broken__is_refused_by_name(void **state
         change(refusals[i].family, refusals[i].from, refusals[i].to);
         assert_refused(refusals[i].code, refusals[i].part);
     }
+}
+
+static void test_tensors__that_are_not_run__are_left_out_and_counted(void **state)
+{
+    (void)state;
+    struct sl_hf *hf = open_family("qwen3_5_moe");
+    struct sl_hf_left_out seen = sl_hf_left_out(hf, SL_HF_VISION);
+    struct sl_hf_left_out predicting = sl_hf_left_out(hf, SL_HF_PREDICTION);
+
+    assert_true(seen.n > 10 && seen.bytes > 100);
+    assert_int_equal(predicting.n, 2);
+    assert_int_equal(predicting.bytes, 2 * (16 * 32 + 16));
+    sl_hf_close(hf);
+    hf = open_family("qwen3_next");
+    assert_int_equal(sl_hf_left_out(hf, SL_HF_VISION).n, 0);
+    assert_int_equal(sl_hf_left_out(hf, SL_HF_PREDICTION).n, 0);
+    sl_hf_close(hf);
 }
 
 static void test_folder__without_config__says_so(void **state)
@@ -849,9 +916,8 @@ static void test_vocab__without_a_tokenizer__says_what_is_missing(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void test_memory__too_little__is_refused_at_every_point(void **state)
+static void open_with_little_memory(const char *path, bool with_vocab)
 {
-    (void)state;
     sluice_err err = SLUICE_E_BUDGET;
 
     for (uint64_t limit = 0; err != SLUICE_OK; limit += 2048) {
@@ -859,13 +925,20 @@ static void test_memory__too_little__is_refused_at_every_point(void **state)
         struct sl_vocab v;
 
         sl_budget_init(&budget, limit);
-        err = sl_hf_open(GOLDEN "qwen3_moe", &budget, &error, &hf);
-        if (err == SLUICE_OK) err = sl_hf_vocab(hf, &v, &error);
+        err = sl_hf_open(path, &budget, &error, &hf);
+        if (err == SLUICE_OK && with_vocab) err = sl_hf_vocab(hf, &v, &error);
         if (err != SLUICE_OK && err != SLUICE_E_BUDGET) fail_msg("%d %s", err, error.text);
         sl_hf_close(hf);
         assert_int_equal(sl_budget_used(&budget), 0);
         assert_true(limit < BUDGET_BYTES);
     }
+}
+
+static void test_memory__too_little__is_refused_at_every_point(void **state)
+{
+    (void)state;
+    open_with_little_memory(GOLDEN "qwen3_moe", true);
+    open_with_little_memory(GOLDEN "qwen3_5_moe", false);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
@@ -878,6 +951,7 @@ int main(void)
         TEST(test_tensors__order__is_model_then_layers),
         TEST(test_tensors__biases_of_q__are_permuted_too),
         TEST(test_config__not_computed_or_broken__is_refused_by_name),
+        TEST(test_tensors__that_are_not_run__are_left_out_and_counted),
         TEST(test_folder__without_config__says_so),
         TEST(test_tensors__two_spellings__are_refused),
         TEST(test_config__topk_not_normalized__is_said),

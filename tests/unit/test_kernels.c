@@ -85,9 +85,11 @@ static void test_matmul__lengths__bits_of_scalar(void **state)
         uint32_t block = sl_type_info(types[i])->block_cols;
         uint32_t max = block == 1 ? 131 : 9 * block;
         for (uint32_t cols = block; cols <= max; cols += block) {
-            check_matmul(types[i], (struct shape){5, cols, 1, 0, SANE, X_RANDOM});
-            check_matmul(types[i], (struct shape){11, cols, 3, 2, SANE, X_RANDOM});
+            check_matmul(types[i], (struct shape){21, cols, 1, 0, SANE, X_RANDOM});
+            check_matmul(types[i], (struct shape){27, cols, 3, 2, SANE, X_RANDOM});
         }
+        /* More than a variant prepares at a stretch. */
+        check_matmul(types[i], (struct shape){17, 40 * block, 1, 1, SANE, X_RANDOM});
     }
 }
 
@@ -98,7 +100,7 @@ static void test_matmul__misaligned_weights__bits_of_scalar(void **state)
         uint32_t block = sl_type_info(types[i])->block_cols;
         for (uint32_t shift = 0; shift < 32; shift++)
             check_matmul(types[i],
-                         (struct shape){8, block == 1 ? 29 : 2 * block, 2, shift, SANE, X_RANDOM});
+                         (struct shape){24, block == 1 ? 29 : 2 * block, 2, shift, SANE, X_RANDOM});
     }
 }
 
@@ -111,7 +113,7 @@ static void test_matmul__extremes__bits_of_scalar(void **state)
         for (int fill = 0; fill < FILLS; fill++)
             for (int x_fill = 0; x_fill < X_FILLS; x_fill++)
                 for (uint32_t tokens = 1; tokens <= 4; tokens += 3)
-                    check_matmul(types[i], (struct shape){9, cols, tokens, 3, (enum fill)fill,
+                    check_matmul(types[i], (struct shape){25, cols, tokens, 3, (enum fill)fill,
                                                           (enum x_fill)x_fill});
     }
 }
@@ -123,7 +125,7 @@ static void test_matmul__random_hostile_blocks__bits_of_scalar(void **state)
     for (size_t i = 0; i < SL_ARRAY_LEN(types); i++) {
         uint32_t block = sl_type_info(types[i])->block_cols;
         for (int round = 0; round < 200; round++) {
-            struct shape s = {1 + rnd() % 20, block * (1 + rnd() % 4),
+            struct shape s = {1 + rnd() % 36, block * (1 + rnd() % 4),
                               1 + rnd() % 6,  rnd() % 32,
                               HOSTILE,        X_RANDOM};
             if (round % 2 == 0) s.fill = SANE;
@@ -139,7 +141,7 @@ static void test_matmul__scalar__is_the_product_of_the_decoded_weights(void **st
     (void)state;
     for (size_t i = 0; i < SL_ARRAY_LEN(types); i++) {
         const struct sl_type_info *info = sl_type_info(types[i]);
-        uint32_t rows = 7, cols = 768, block = sl_k_act_kind(types[i]) == SL_ACT_Q8_32 ? 32 : 256;
+        uint32_t rows = 7, cols = 768, block = act_block(sl_k_act_kind(types[i]));
         struct weights w = make_weights(types[i], rows, cols, 1, SANE);
         struct sl_k_act x = make_act(sl_k_act_kind(types[i]), cols, X_RANDOM);
         float y[7], decoded[768];
@@ -670,11 +672,13 @@ static void test_attention__head_sizes_and_positions__bits_of_scalar(void **stat
         }
 }
 
+#define HEADS_MAX 33
+
 /* Heads that share keys and values get what each gets alone. */
 static void check_heads(int type, uint32_t dim, uint32_t n, uint32_t heads)
 {
-    struct head h[9];
-    struct sl_k_query queries[9];
+    struct head h[HEADS_MAX];
+    struct sl_k_query queries[HEADS_MAX];
     size_t n_scores = (size_t)heads * n, n_acc = (size_t)heads * dim;
     float *want = must_alloc(n_scores * sizeof *want), *got = must_alloc(n_scores * sizeof *got);
     float *acc = random_floats(n_acc), *want_acc = must_alloc(n_acc * sizeof *acc),
@@ -710,11 +714,11 @@ static void test_attention__heads_that_share_keys__bits_of_each_alone(void **sta
 {
     (void)state;
     static const uint32_t dims[] = {8, 20, 64, 80, 128, 256};
-    static const uint32_t positions[] = {1, 15, 16, 17, 64};
+    static const uint32_t positions[] = {1, 15, 16, 17, 64, 81};
     for (int type = 0; type < SL_KV_TYPES; type++)
         for (size_t d = 0; d < SL_ARRAY_LEN(dims); d++)
             for (size_t n = 0; n < SL_ARRAY_LEN(positions); n++)
-                for (uint32_t heads = 2; heads <= 9; heads++)
+                for (uint32_t heads = 2; heads <= HEADS_MAX; heads += heads < 9 ? 1 : 12)
                     check_heads(type, dims[d], positions[n], heads);
 }
 
@@ -808,6 +812,8 @@ static void test_act_kind__types__by_block_size(void **state)
     assert_int_equal(sl_k_act_kind(SL_TYPE_BF16), SL_ACT_F32);
     assert_int_equal(sl_k_act_kind(SL_TYPE_MXFP4), SL_ACT_Q8_32);
     assert_int_equal(sl_k_act_kind(SL_TYPE_IQ4_XS), SL_ACT_Q8_256);
+    assert_int_equal(sl_k_act_kind(SL_SQ4_16), SL_ACT_Q8_32_ROUGH);
+    assert_int_equal(sl_k_act_kind(SL_SQ5_32), SL_ACT_Q8_32);
 }
 
 static int find_variants(void **state)

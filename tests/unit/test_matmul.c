@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "engine/matmul.h"
+#include "formats/sq.h"
 
 #define ROWS 77
 #define COLS 512
@@ -44,11 +45,12 @@ static void begin(struct fixture *f, uint32_t threads)
     assert_int_equal(sl_kernels_select(SL_ISA_AUTO, NULL, &f->c.kernels), SLUICE_OK);
     assert_int_equal(sl_pool_open(&f->budget, threads, NULL, &f->c.pool), SLUICE_OK);
     struct sl_layout l = {NULL, 0};
-    sl_acts_layout(&f->acts, &l, TOKENS, COLS);
+    const uint32_t kinds = sl_k_act_bit(SL_TYPE_Q8_0) | sl_k_act_bit(SL_SQ4_32);
+    sl_acts_layout(&f->acts, &l, kinds, TOKENS, COLS);
     f->memory = sl_alloc(&f->budget, l.used, 1);
     assert_non_null(f->memory);
     l = (struct sl_layout){f->memory, 0};
-    sl_acts_layout(&f->acts, &l, TOKENS, COLS);
+    sl_acts_layout(&f->acts, &l, kinds, TOKENS, COLS);
     state = 1;
     for (size_t at = 0; at < sizeof f->w; at += 34) {
         uint16_t d = 0x2000; /* 2^-7 */
@@ -131,6 +133,47 @@ static void test_mm__blocks_without_outlier__one_digit(void **unused)
     end(&f);
 }
 
+/* Blocks whose largest value is 2.7, 3.3, 4.4 and 4.7 times their root mean square. */
+static void test_acts__borders_of_types__second_digit_above_3_or_4_5_times_the_mean(void **unused)
+{
+    (void)unused;
+    static const struct {
+        uint32_t type, first; /* block with a second digit; the later ones have it too */
+    } cases[] = {{SL_TYPE_Q8_0, 1}, {SL_SQ6_32, 1}, {SL_SQ5_32, 1},
+                 {SL_SQ4_32, 3},    {SL_SQ3_16, 3}, {SL_SQ2_32, 3}};
+    static const float largest[4] = {3.0f, 4.0f, 7.0f, 8.0f};
+    struct fixture f;
+    begin(&f, 1);
+    sl_acts_begin(&f.acts, 1, 4 * 32);
+    for (uint32_t i = 0; i < 4 * 32; i++) f.acts.f[i] = i % 32 == 9 ? largest[i / 32] : 1.0f;
+    for (size_t i = 0; i < SL_ARRAY_LEN(cases); i++) {
+        const struct sl_k_act *x = sl_acts_for(&f.c, &f.acts, cases[i].type);
+        assert_non_null(x);
+        assert_non_null(x->second.d);
+        for (uint32_t b = 0; b < 4; b++)
+            assert_int_equal(x->second.d[b] != 0.0f, b >= cases[i].first);
+    }
+    end(&f);
+}
+
+static void test_acts_layout__some_kinds__only_those_take_memory(void **unused)
+{
+    (void)unused;
+    const uint32_t fine = sl_k_act_bit(SL_TYPE_Q8_0), rough = sl_k_act_bit(SL_SQ3_32);
+    const uint32_t kinds[4] = {0, fine, rough, fine | rough};
+    uint64_t used[4];
+    for (int i = 0; i < 4; i++) {
+        struct sl_acts acts;
+        struct sl_layout l = {NULL, 0};
+        sl_acts_layout(&acts, &l, kinds[i], TOKENS, COLS);
+        used[i] = l.used;
+    }
+    assert_int_equal(used[0], TOKENS * COLS * sizeof(float));
+    assert_true(used[1] > used[0] + 2 * TOKENS * COLS);
+    assert_int_equal(used[2], used[1]);
+    assert_int_equal(used[3] - used[0], 2 * (used[1] - used[0]));
+}
+
 static void test_mm__threads_and_batches__same_bits(void **unused)
 {
     (void)unused;
@@ -166,6 +209,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mm__outlier_in_every_block__the_rest_keeps_its_precision),
         cmocka_unit_test(test_mm__blocks_without_outlier__one_digit),
+        cmocka_unit_test(test_acts__borders_of_types__second_digit_above_3_or_4_5_times_the_mean),
+        cmocka_unit_test(test_acts_layout__some_kinds__only_those_take_memory),
         cmocka_unit_test(test_mm__threads_and_batches__same_bits),
         cmocka_unit_test(test_acts__not_finite__null),
     };

@@ -126,15 +126,20 @@ struct planned {
     struct sl_pack_plan plan;
 };
 
-static sluice_err make(struct planned *p, uint32_t bits, const char *recipe)
+static sluice_err plan_of(struct planned *p, uint32_t bits, const char *recipe)
 {
     memset(p, 0, sizeof *p);
-    pc_write_model("m.gguf", pc_stacked, PC_STACKED);
     p->source = pc_open(pc_path("m.gguf"));
     if (recipe != NULL)
         assert_int_equal(sl_recipe_parse(str(recipe), "r", &budget, &error, &p->recipe), SLUICE_OK);
     p->request = (struct sl_pack_request){.bits = bits, .recipe = p->recipe, .creator = "test 1"};
     return sl_pack_plan_make(p->source, &p->request, &budget, &error, &p->plan);
+}
+
+static sluice_err make(struct planned *p, uint32_t bits, const char *recipe)
+{
+    pc_write_model("m.gguf", pc_stacked, PC_STACKED);
+    return plan_of(p, bits, recipe);
 }
 
 static void done(struct planned *p)
@@ -181,6 +186,91 @@ static void test_plan__three_bits__experts_small_vectors_exact(void **state)
     assert_int_equal(c->from_bytes, 4 * 64 * 96 * 4);
     assert_int_equal(c->bytes, 4 * 8 * (16 + 3 * 104));
     assert_int_equal(c->kind, SL_PACK_DOWN);
+    done(&p);
+}
+
+/* Of two layers, one of them recurrent. */
+static const struct pc_tensor hybrid[] = {
+    {"token_embd.weight", {64, 80, 1}, 2},          {"blk.0.attn_qkv.weight", {64, 96, 1}, 2},
+    {"blk.0.attn_gate.weight", {64, 48, 1}, 2},     {"blk.0.ssm_conv1d.weight", {4, 96, 1}, 2},
+    {"blk.0.ssm_alpha.weight", {64, 4, 1}, 2},      {"blk.0.ssm_ba.weight", {64, 8, 1}, 2},
+    {"blk.0.ssm_out.weight", {96, 64, 1}, 2},       {"blk.0.ffn_up_shexp.weight", {64, 32, 1}, 2},
+    {"blk.1.attn_q.weight", {64, 50, 1}, 2},        {"blk.1.attn_output.weight", {48, 64, 1}, 2},
+    {"blk.1.ffn_gate_exps.weight", {64, 96, 4}, 3}, {"output.weight", {64, 80, 1}, 2},
+};
+
+static void test_plan__recurrent_layers__six_bits_for_most(void **state)
+{
+    struct planned p;
+    (void)state;
+    pc_write_model("m.gguf", hybrid, SL_ARRAY_LEN(hybrid));
+    assert_int_equal(plan_of(&p, 3, "blk.1.attn_q.weight q8_0"), SLUICE_OK);
+    assert_type(&p, "blk.0.attn_qkv.weight", SL_SQ6_32);
+    assert_type(&p, "blk.0.attn_gate.weight", SL_SQ5_32);
+    assert_type(&p, "blk.0.ssm_out.weight", SL_SQ6_32);
+    assert_type(&p, "blk.0.ffn_up_shexp.weight", SL_SQ6_32);
+    assert_type(&p, "output.weight", SL_SQ5_32);
+    assert_type(&p, "blk.0.ssm_alpha.weight", SL_TYPE_Q8_0);
+    assert_type(&p, "blk.0.ssm_ba.weight", SL_TYPE_Q8_0);
+    assert_type(&p, "blk.0.ssm_conv1d.weight", SL_TYPE_F32);
+    assert_type(&p, "token_embd.weight", SL_TYPE_Q8_0);
+    assert_type(&p, "blk.1.attn_q.weight", SL_TYPE_Q8_0);     /* by the recipe */
+    assert_type(&p, "blk.1.attn_output.weight", SL_TYPE_F16); /* 48 columns */
+    done(&p);
+}
+
+static void test_plan__recurrent_layers_eight_bits__everywhere(void **state)
+{
+    struct planned p;
+    (void)state;
+    pc_write_model("m.gguf", hybrid, SL_ARRAY_LEN(hybrid));
+    assert_int_equal(plan_of(&p, 8, NULL), SLUICE_OK);
+    assert_type(&p, "blk.0.attn_qkv.weight", SL_TYPE_Q8_0);
+    assert_type(&p, "blk.0.attn_gate.weight", SL_TYPE_Q8_0);
+    assert_type(&p, "output.weight", SL_TYPE_Q8_0);
+    assert_type(&p, "blk.1.ffn_gate_exps.weight", SL_TYPE_Q8_0);
+    done(&p);
+}
+
+/* The types of a second run, over what the first one made of all of it with a recipe. */
+static void assert_again(const char *recipe, uint32_t type)
+{
+    struct planned p;
+
+    pc_write_model("f.gguf", hybrid, SL_ARRAY_LEN(hybrid));
+    unlink(pc_path("m.gguf"));
+    pc_pack_ok(&(struct pc_job){.from = "f.gguf", .to = "m.sluice", .recipe = recipe});
+    assert_int_equal(rename(pc_path("m.sluice"), pc_path("m.gguf")), 0);
+    assert_int_equal(plan_of(&p, 3, NULL), SLUICE_OK);
+    assert_type(&p, "blk.0.attn_qkv.weight", type);
+    done(&p);
+}
+
+static void test_plan__recurrent_layers_quantized__again_where_it_takes_off_a_sixth(void **state)
+{
+    (void)state;
+    assert_again("*attn_qkv* q8_0", SL_SQ6_32);
+    assert_again("*attn_qkv* sq6_32", SL_SQ6_32);
+    assert_again("*attn_qkv* sq5_32", SL_SQ5_32);
+}
+
+static void test_plan__router__half_the_bytes_where_they_hold_its_values(void **state)
+{
+    struct planned p;
+    (void)state;
+    pc_write_model("f.gguf", pc_stacked, PC_STACKED);
+    pc_pack_ok(&(struct pc_job){.from = "f.gguf", .to = "b.sluice", .recipe = "*_inp* bf16"});
+    pc_pack_ok(&(struct pc_job){.from = "b.sluice", .to = "m.sluice", .recipe = "*_inp* f32"});
+    assert_int_equal(rename(pc_path("m.sluice"), pc_path("m.gguf")), 0);
+    assert_int_equal(plan_of(&p, 3, NULL), SLUICE_OK);
+    assert_int_equal(class_named(&p, "blk.0.ffn_gate_inp.weight")->from, SL_TYPE_F32);
+    assert_type(&p, "blk.0.ffn_gate_inp.weight", SL_TYPE_BF16);
+    done(&p);
+    assert_int_equal(plan_of(&p, 0, NULL), SLUICE_OK);
+    assert_type(&p, "blk.0.ffn_gate_inp.weight", SL_TYPE_F32);
+    done(&p);
+    assert_int_equal(plan_of(&p, 3, "*_inp* f32"), SLUICE_OK);
+    assert_type(&p, "blk.0.ffn_gate_inp.weight", SL_TYPE_F32);
     done(&p);
 }
 
@@ -269,6 +359,10 @@ int main(void)
         TEST(test_type__every_word_of_the_list__there_and_back),
         TEST(test_plan__three_bits__experts_small_vectors_exact),
         TEST(test_plan__keep__every_type_as_it_was),
+        TEST(test_plan__recurrent_layers__six_bits_for_most),
+        TEST(test_plan__recurrent_layers_eight_bits__everywhere),
+        TEST(test_plan__recurrent_layers_quantized__again_where_it_takes_off_a_sixth),
+        TEST(test_plan__router__half_the_bytes_where_they_hold_its_values),
         TEST(test_plan__rules__before_the_built_in_ones),
         TEST(test_plan__half_precision_for_everything__not_for_vectors),
         TEST(test_plan__pattern_fits_some_experts_only__refused),

@@ -42,6 +42,28 @@ COMMON = dict(
     tie_word_embeddings=False,
 )
 MOE = dict(intermediate_size=24, num_experts_per_tok=2)
+DELTANET = dict(
+    layer_types=["linear_attention", "full_attention"],
+    full_attention_interval=2,
+    head_dim=8,
+    num_experts=3,
+    num_experts_per_tok=2,
+    moe_intermediate_size=8,
+    shared_expert_intermediate_size=12,
+    linear_num_key_heads=2,
+    linear_num_value_heads=6,
+    linear_key_head_dim=16,
+    linear_value_head_dim=16,
+)
+VISION = dict(
+    depth=1,
+    hidden_size=8,
+    intermediate_size=8,
+    num_heads=2,
+    out_hidden_size=16,
+    num_position_embeddings=4,
+    patch_size=2,
+)
 # folder: (config class, settings, dtype, bytes of a shard, with a tokenizer)
 CASES = {
     "qwen3_moe": (
@@ -138,6 +160,26 @@ CASES = {
         0,
         False,
     ),
+    "qwen3_next": ("Qwen3NextConfig", DELTANET, torch.bfloat16, 0, False),
+    "qwen3_5_moe_text": (
+        "Qwen3_5MoeTextConfig",
+        dict(
+            DELTANET,
+            num_hidden_layers=3,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+            rope_parameters=dict(
+                rope_type="default",
+                rope_theta=1e7,
+                partial_rotary_factor=0.5,
+                mrope_section=[1, 1, 0],
+                mrope_interleaved=True,
+            ),
+        ),
+        torch.bfloat16,
+        0,
+        False,
+    ),
+    "qwen3_5_moe": ("Qwen3_5MoeConfig", DELTANET, torch.bfloat16, 0, False),
 }
 PRE = "qwen2"
 QWEN2_SPLIT = (
@@ -188,16 +230,38 @@ def make_folder(folder, case, seed):
             fast.convert_tokens_to_ids(x) for x in ("<|im_end|>", "<|endoftext|>")
         ]
         settings["bos_token_id"] = settings["eos_token_id"][1]
+    nested = config_class == "Qwen3_5MoeConfig"
+    if nested:
+        settings = dict(text_config=settings, vision_config=VISION)
     config = getattr(transformers, config_class)(**settings)
-    model = transformers.AutoModelForCausalLM.from_config(config)
+    auto = (
+        transformers.AutoModelForImageTextToText if nested else transformers.AutoModelForCausalLM
+    )
+    model = auto.from_config(config)
     with torch.no_grad():
-        for p in model.parameters():
-            p.copy_(torch.randn_like(p) * 0.3 + (1.0 if p.dim() == 1 else 0.0))
+        for name, p in model.named_parameters():
+            bias = -2.5 if name.endswith("A_log") else 1.0 if p.dim() == 1 else 0.0
+            p.copy_(torch.randn_like(p) * 0.3 + bias)
     model = model.to(dtype)
     model.generation_config.temperature = 0.6
     model.generation_config.top_k = 20
     model.generation_config.do_sample = True
-    model.save_pretrained(folder, max_shard_size=shard or "1GB")
+    # Experts one by one, as most checkpoints have them, or stacked, as transformers computes.
+    form = dict(save_original_format=not nested)
+    model.save_pretrained(folder, max_shard_size=shard or "1GB", **form)
+    if nested:
+        add_prediction(folder)
+
+
+def add_prediction(folder):
+    """Some tensors of a layer that predicts one token more, which transformers does not have."""
+    from safetensors import torch as files
+
+    path = os.path.join(folder, "model.safetensors")
+    tensors = files.load_file(path)
+    tensors["mtp.fc.weight"] = torch.ones(16, 32, dtype=torch.bfloat16)
+    tensors["mtp.layers.0.input_layernorm.weight"] = torch.ones(16, dtype=torch.bfloat16)
+    files.save_file(tensors, path, metadata={"format": "pt"})
 
 
 def convert(source, folder, out, with_tokenizer):
@@ -210,6 +274,7 @@ def convert(source, folder, out, with_tokenizer):
     arch = conversion.get_model_architecture(hparams, conversion.ModelType.TEXT)
     cls = conversion.get_model_class(arch, mmproj=False)
     cls.get_vocab_base_pre = lambda self, tokenizer: PRE
+    cls.no_mtp = True
     if not with_tokenizer:
         cls.set_vocab = lambda self: None
     model = cls(
@@ -252,7 +317,7 @@ def write_expected(path, gguf_path):
         for t in sorted(reader.tensors, key=lambda t: t.name):
             data = np.asarray(t.data)
             dims = "x".join(str(int(d)) for d in t.shape)
-            if t.name == "rope_freqs.weight":
+            if t.name == "rope_freqs.weight" or t.name.endswith(".ssm_a"):
                 bits = " ".join("%08x" % b for b in data.view(np.uint32))
                 f.write("values %s %s %s\n" % (t.name, dims, bits))
                 continue

@@ -40,7 +40,7 @@ TEMPLATES = {
     "qwen3-instruct": (["qwen3-instruct-2507"], "", "<|im_end|>"),
     "qwen3-instruct-unsloth": (["qwen3-instruct-unsloth"], "", "<|im_end|>"),
     "qwen3-thinking": (["qwen3-thinking-2507"], "", "<|im_end|>"),
-    "qwen3-coder": (["qwen3-coder"], "", "<|im_end|>"),
+    "qwen3-coder": (["qwen3-coder", "qwen3-coder-next"], "", "<|im_end|>"),
     "qwen3.5": (["qwen3.5"], "", "<|im_end|>"),
     "qwen3.5-nothink": (["qwen3.5-nothink"], "", "<|im_end|>"),
     "qwen3.6": (["qwen3.6"], "", "<|im_end|>"),

@@ -6,7 +6,8 @@
                                               here, packed with --keep and compared
 
 A folder's logits are those of its weights as float32, in float32, for the tokens of ids(): float32
-little-endian [tokens][vocabulary]. The test is tests/golden/run_torch.py.
+little-endian [tokens][vocabulary], of the last 48 tokens. Models with a recurrent state read 300.
+The test is tests/golden/run_torch.py.
 
 compare prints a row a model: how far logits are from PyTorch's, or the sentence with which the
 program refuses the model, which is right where something is not supported. Exits 1 where a model
@@ -60,6 +61,18 @@ GRANITE = dict(
     residual_multiplier=0.22,
     logits_scaling=6.0,
 )
+DELTANET = dict(
+    num_hidden_layers=4,
+    head_dim=16,
+    num_experts=6,
+    num_experts_per_tok=3,
+    moe_intermediate_size=20,
+    shared_expert_intermediate_size=36,
+    linear_num_key_heads=2,
+    linear_num_value_heads=6,
+    linear_key_head_dim=16,
+    linear_value_head_dim=16,
+)
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
 LLAMA3 = dict(
     rope_type="llama3",
@@ -72,6 +85,11 @@ LLAMA3 = dict(
 LINEAR = dict(rope_type="linear", rope_theta=10000.0, factor=4.0)
 DYNAMIC = dict(rope_type="dynamic", rope_theta=10000.0, factor=4.0)
 PLAIN = dict(rope_type="default", rope_theta=1000.0)
+HALF = dict(rope_type="default", rope_theta=1e7, partial_rotary_factor=0.5)
+SECTIONS = dict(HALF, mrope_section=[2, 1, 1], mrope_interleaved=True)
+EVERY_OTHER = dict(
+    layer_types=["linear_attention", "full_attention"] * 2, full_attention_interval=2
+)
 # class of the configuration, settings common to the family, and of each model its own
 FAMILIES = {
     "qwen3_moe": (
@@ -176,33 +194,71 @@ FAMILIES = {
             dict(sliding_window=8, use_sliding_window=True, max_window_layers=0),
         ],
     ),
+    "qwen3_next": (
+        "Qwen3NextConfig",
+        DELTANET,
+        [
+            dict(),
+            dict(norm_topk_prob=False),
+            dict(linear_num_value_heads=2),
+            dict(linear_num_key_heads=3, linear_conv_kernel_dim=3),
+            dict(tie_word_embeddings=True, rope_parameters=HALF),
+            dict(EVERY_OTHER),
+            dict(attention_bias=True),
+            dict(mlp_only_layers=[1]),
+            dict(linear_value_head_dim=32),
+        ],
+    ),
+    "qwen3_5_moe_text": (
+        "Qwen3_5MoeTextConfig",
+        DELTANET,
+        [
+            dict(),
+            dict(linear_num_value_heads=2),
+            dict(linear_num_key_heads=3, linear_conv_kernel_dim=5),
+            dict(tie_word_embeddings=True, rope_parameters=SECTIONS),
+            dict(EVERY_OTHER, num_key_value_heads=1),
+            dict(num_experts_per_tok=6, linear_num_key_heads=1, linear_num_value_heads=5),
+        ],
+    ),
 }
+RECURRENT = ["qwen3_next", "qwen3_5_moe_text", "qwen3_5_moe"]
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 
 
-def ids(n_vocab):
-    """The tokens of every case: 48, or 24 of a larger vocabulary."""
-    return [(7 * i * i + 3 * i + 1) % n_vocab for i in range(48 if n_vocab < 100 else 24)]
+def ids(model_type, n_vocab):
+    """The tokens of every case: 48, 24 of a larger vocabulary, 300 of a recurrent model."""
+    n = 300 if model_type in RECURRENT else 48 if n_vocab < 100 else 24
+    return [(7 * i * i + 3 * i + 1) % n_vocab for i in range(n)]
+
+
+def auto_class(config):
+    """The class that has all of a model's tensors; of one that also sees, pictures' too."""
+    if hasattr(config, "vision_config"):
+        return transformers.AutoModelForImageTextToText
+    return transformers.AutoModelForCausalLM
 
 
 def logits(folder):
-    """float32 [tokens][vocabulary], as a flat array, and the size of the vocabulary."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(
+    """float32 [tokens][vocabulary], as a flat array, and the tokens."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = auto_class(config).from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager"
     )
     model.eval()
-    n_vocab = model.config.vocab_size
+    tokens = ids(config.model_type, config.get_text_config().vocab_size)
     with torch.no_grad():
-        out = model(torch.tensor([ids(n_vocab)]), use_cache=False).logits[0]
-    return array.array("f", out.float().flatten().tolist()), n_vocab
+        out = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    return array.array("f", out.float().flatten().tolist()), tokens
 
 
 def make_golden(folders):
     for folder in folders:
-        values, n_vocab = logits(folder)
+        values, tokens = logits(folder)
+        kept = values[-min(48, len(tokens)) * (len(values) // len(tokens)) :]
         with open(os.path.join(folder, "logits.f32"), "wb") as f:
-            values.tofile(f)
-        print("%s: %d tokens of %d" % (folder, len(values) // n_vocab, n_vocab))
+            kept.tofile(f)
+        print("%s: %d tokens" % (folder, len(tokens)))
 
 
 # ---- models made here ----------------------------------------------------------------------------
@@ -217,6 +273,7 @@ def make_model(folder, config_class, settings, seed):
         for name, p in model.named_parameters():
             scale = 1.0 if "gate.weight" in name or "router" in name else 0.25
             bias = 1.0 if p.dim() == 1 and "bias" not in name else 0.0
+            bias = -2.5 if name.endswith("A_log") else bias  # decay that lasts some tokens
             p.copy_(torch.randn_like(p) * scale + bias)
     dtype = DTYPES[seed % len(DTYPES)]
     shard = "20KB" if seed % 2 else "1GB"
@@ -225,12 +282,12 @@ def make_model(folder, config_class, settings, seed):
     return str(dtype).replace("torch.", "") + (", in parts" if seed % 2 else "")
 
 
-def evaluate(program, folder, scratch, n_vocab):
+def evaluate(program, folder, scratch, ids):
     """(logits, warnings), or (None, why not)."""
     container = os.path.join(scratch, "m.sluice")
     tokens, out = os.path.join(scratch, "tokens.txt"), os.path.join(scratch, "logits.f32")
     with open(tokens, "w", encoding="ascii") as f:
-        f.write(" ".join(str(i) for i in ids(n_vocab)))
+        f.write(" ".join(str(i) for i in ids))
     commands = [
         [program, "pack", folder, "--keep", "-q", "-o", container],
         [program, "eval", "-m", container, "--kv", "f32", "--tokens", tokens] + ["--logits", out],
@@ -255,8 +312,8 @@ def compare_one(program, family, own, seed):
         folder = os.path.join(scratch, "model")
         os.mkdir(folder)
         form = make_model(folder, config_class, settings, seed)
-        right, n_vocab = logits(folder)
-        got, why = evaluate(program, folder, scratch, n_vocab)
+        right, tokens = logits(folder)
+        got, why = evaluate(program, folder, scratch, tokens)
     if got is None:
         print("refused  %s (%s): %s" % (name, form, why), flush=True)
         return "exit code 1" in why

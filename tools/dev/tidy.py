@@ -21,7 +21,7 @@ FUNCTION_LINES = 70
 FILE_LINES = 1000
 PARAMETERS = 6
 
-SKIP = ("build", ".git/", "tests/golden/", "tests/fuzz/corpus/", "models/")
+SKIP = ("build", ".git/", "tests/golden/", "tests/conversations/", "tests/fuzz/corpus/", "models/")
 TEXT = (".c", ".h", ".def", ".py", ".sh", ".md", ".txt", ".json", ".cmake", ".1", ".glob", ".in")
 EXEMPT_NAMES = {"CMakeLists.txt", "README.md", "__init__.py"}
 
