@@ -9,12 +9,7 @@
 #define SL_CODES_SQ_NEON_H
 
 #include "engine/kernels/simd_neon.h"
-
-/* What a type is; constants of each kernel. */
-struct layout {
-    uint32_t bits, group;
-    int base, step; /* offset number j is base + j * step */
-};
+#include "engine/kernels/sq_layouts.h"
 
 /* Half a unit unpacked: levels of its quads, and m and the offset of each row, for columns 0 to 15
  * and 16 to 31: the same where a group has 32. */
@@ -152,16 +147,5 @@ SL_INLINE float32x4_t row_scales(const uint8_t *band, int half)
     uint16x4_t d = vreinterpret_u16_u8(vld1_u8(band + 8 * half));
     return vreinterpretq_f32_u32(vshll_n_u16(d, 16));
 }
-
-/* Defines one function for each type by MATMUL(name, type, layout members ...). */
-#define SL_FOR_TYPES_SQ(MATMUL)                                                                    \
-    MATMUL(sq2_32, SL_SQ2_32, 2, 32, 26, 3)                                                        \
-    MATMUL(sq2_16, SL_SQ2_16, 2, 16, 26, 3)                                                        \
-    MATMUL(sq3_32, SL_SQ3_32, 3, 32, 32, 2)                                                        \
-    MATMUL(sq3_16, SL_SQ3_16, 3, 16, 32, 2)                                                        \
-    MATMUL(sq4_32, SL_SQ4_32, 4, 32, 31, 2)                                                        \
-    MATMUL(sq4_16, SL_SQ4_16, 4, 16, 31, 2)                                                        \
-    MATMUL(sq5_32, SL_SQ5_32, 5, 32, 25, 2)                                                        \
-    MATMUL(sq6_32, SL_SQ6_32, 6, 32, 29, 2)
 
 #endif

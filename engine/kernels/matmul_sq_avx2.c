@@ -13,14 +13,9 @@
  * changed nothing (EPYC at 3.7 GHz, November 2026). */
 #include "engine/kernels/kernel_variants.h"
 #include "engine/kernels/simd_avx2.h"
+#include "engine/kernels/sq_layouts.h"
 
 #define TOKENS 8 /* activations per pass over a band */
-
-/* What a type is; constants of each kernel. */
-struct layout {
-    uint32_t bits, group;
-    int base, step; /* offset number j is base + j * step */
-};
 
 /* A unit unpacked: levels of its quads, and of each row m and m * offset, 16 bits each. Where a
  * group has 32 columns both halves of a lane are the same; where it has 16, the lower half is of
@@ -233,17 +228,10 @@ SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m, const 
     }
 }
 
-#define MATMUL(name, type, bits, group, base, step)                                                \
+#define MATMUL(name, type, ...)                                                                    \
     void sl_k_matmul_##name##__avx2(const struct sl_k_matmul *m)                                   \
     {                                                                                              \
-        matmul((struct layout){bits, group, base, step}, m, sl_sq_info(type)->levels);             \
+        matmul((struct layout){__VA_ARGS__}, m, sl_sq_info(type)->levels);                         \
     }
 
-MATMUL(sq2_32, SL_SQ2_32, 2, 32, 26, 3)
-MATMUL(sq2_16, SL_SQ2_16, 2, 16, 26, 3)
-MATMUL(sq3_32, SL_SQ3_32, 3, 32, 32, 2)
-MATMUL(sq3_16, SL_SQ3_16, 3, 16, 32, 2)
-MATMUL(sq4_32, SL_SQ4_32, 4, 32, 31, 2)
-MATMUL(sq4_16, SL_SQ4_16, 4, 16, 31, 2)
-MATMUL(sq5_32, SL_SQ5_32, 5, 32, 25, 2)
-MATMUL(sq6_32, SL_SQ6_32, 6, 32, 29, 2)
+SL_FOR_TYPES_SQ(MATMUL)

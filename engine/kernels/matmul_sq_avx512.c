@@ -8,12 +8,7 @@
  * All of this is exact; the floats follow the scalar definition, a lane per row. */
 #include "engine/kernels/kernel_variants.h"
 #include "engine/kernels/passes_avx512.h"
-
-/* What a type is; constants of each kernel. */
-struct layout {
-    uint32_t bits, group;
-    int base, step; /* offset number j is base + j * step */
-};
+#include "engine/kernels/sq_layouts.h"
 
 /* Levels by index. Three bits: other is for the last quad, whose high bit is bit 3, and high for
  * codes that begin at bit 3; two bits: other and high are for codes that begin at bits 2 and 4. */
@@ -359,17 +354,10 @@ SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m, const 
         matmul_many(l, m, levels);
 }
 
-#define MATMUL(name, type, bits, group, base, step)                                                \
+#define MATMUL(name, type, ...)                                                                    \
     void sl_k_matmul_##name##__avx512(const struct sl_k_matmul *m)                                 \
     {                                                                                              \
-        matmul((struct layout){bits, group, base, step}, m, sl_sq_info(type)->levels);             \
+        matmul((struct layout){__VA_ARGS__}, m, sl_sq_info(type)->levels);                         \
     }
 
-MATMUL(sq2_32, SL_SQ2_32, 2, 32, 26, 3)
-MATMUL(sq2_16, SL_SQ2_16, 2, 16, 26, 3)
-MATMUL(sq3_32, SL_SQ3_32, 3, 32, 32, 2)
-MATMUL(sq3_16, SL_SQ3_16, 3, 16, 32, 2)
-MATMUL(sq4_32, SL_SQ4_32, 4, 32, 31, 2)
-MATMUL(sq4_16, SL_SQ4_16, 4, 16, 31, 2)
-MATMUL(sq5_32, SL_SQ5_32, 5, 32, 25, 2)
-MATMUL(sq6_32, SL_SQ6_32, 6, 32, 29, 2)
+SL_FOR_TYPES_SQ(MATMUL)
