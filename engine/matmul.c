@@ -1,8 +1,8 @@
 /* Matrix products over the pool. See matmul.h. */
 #include "engine/matmul.h"
 
-#include <math.h>
 #include <stdatomic.h>
+#include <string.h>
 
 /* Rows of one task: a multiple of what vector kernels do at once. Many, since a kernel starts anew
  * with each task; fewer where threads would be left without. */
@@ -69,10 +69,13 @@ void sl_acts_begin(struct sl_acts *a, uint32_t n, uint32_t cols)
 
 static bool is_coarse(const int8_t *q, enum sl_act_kind kind)
 {
-    uint32_t sum = 0;
-    for (uint32_t i = 0; i < block_of(kind); i += 32)
-        for (uint32_t j = 0; j < 32; j++) sum += (uint32_t)(q[i + j] * q[i + j]);
-    return sum > 0 && sum < outlier_limit(kind);
+    int32_t sum = 0;
+    for (uint32_t i = 0; i < block_of(kind); i += 32) {
+        int16_t code[32]; /* as words two products are added up at once */
+        for (uint32_t j = 0; j < 32; j++) code[j] = q[i + j];
+        for (uint32_t j = 0; j < 32; j++) sum += code[j] * code[j];
+    }
+    return sum > 0 && (uint32_t)sum < outlier_limit(kind);
 }
 
 struct digits {
@@ -96,10 +99,11 @@ static struct digits digits_of(const struct sl_acts *a, enum sl_act_kind kind, u
 static bool second_digit(const struct digits *g, const float *x, uint32_t b)
 {
     const struct sl_k_act_out *first = &g->first, *second = &g->second;
-    float error[256];
+    float error[256], codes[256];
     uint32_t n = block_of(g->kind);
-    for (uint32_t i = 0; i < n; i++)
-        error[i] = fmaf(-first->d[b], (float)first->q[b * n + i], x[b * n + i]);
+    for (uint32_t i = 0; i < n; i++) codes[i] = (float)first->q[b * n + i];
+    memcpy(error, x + b * n, n * sizeof *error);
+    g->k->axpy(-first->d[b], codes, n, error);
     struct sl_k_act_out out = {second->q + b * n, second->d + b, second->sums + b * (n / 16)};
     return g->k->quantize(error, n, n, &out) && out.d[0] != 0.0f;
 }

@@ -32,7 +32,7 @@ struct shape {
 };
 
 #define TOKENS_MAX 17
-#define MANY_TOKENS 70 /* more than any variant takes at once */
+#define MANY_TOKENS 200 /* more than any variant takes at once */
 
 /* One product by the definition and by every variant. Between the rows of y there is a gap that
  * must stay as it was. */
@@ -74,7 +74,9 @@ static void test_matmul__rows_and_tokens__bits_of_scalar(void **state)
                 check_matmul(types[i], (struct shape){rows, cols, tokens, rows, SANE, X_RANDOM});
         for (uint32_t tokens = 6; tokens <= TOKENS_MAX; tokens++)
             check_matmul(types[i], (struct shape){9, cols, tokens, 1, SANE, X_RANDOM});
-        check_matmul(types[i], (struct shape){18, cols, MANY_TOKENS, 1, SANE, X_RANDOM});
+        for (uint32_t tokens = TOKENS_MAX + 1; tokens <= 40; tokens++)
+            check_matmul(types[i], (struct shape){33, cols, tokens, 1, SANE, X_RANDOM});
+        check_matmul(types[i], (struct shape){50, cols, MANY_TOKENS, 1, SANE, X_RANDOM});
     }
 }
 
