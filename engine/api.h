@@ -40,9 +40,10 @@ struct sluice_model {
     uint32_t threads, n_ctx, chunk, n_files, n_sessions;
     uint32_t lossy; /* enum sluice_lossy bits */
     uint32_t n_slots, n_experts_total;
-    char *hot_path;         /* NULL: no hot list */
-    struct sl_hot_list hot; /* not yet handed to the store */
-    bool hot_foreign;       /* hot_path holds what could not be read as a hot list: not written */
+    struct sl_record *record; /* NULL: no trace */
+    char *hot_path;           /* NULL: no hot list */
+    struct sl_hot_list hot;   /* not yet handed to the store */
+    bool hot_foreign;         /* hot_path holds what could not be read as a hot list: not written */
     uint64_t file_bytes, load_ns, n_params;
     char arch[64], name[256];
     _Atomic uint32_t busy; /* enum api_busy */
@@ -116,6 +117,14 @@ sluice_err api_refuse_budget(const char *path, const sluice_options *opt, const 
  * used or saved is worth a warning, no more. */
 void api_open_hot_list(sluice_model *m);
 void api_save_hot_list(sluice_model *m);
+
+/* Creates the trace that was asked for, if any, in a model whose reads can begin; its m.record is
+ * that, too. Errors: SLUICE_E_UNSUPPORTED where there are no experts, those of sl_record_open. */
+SL_MUST_CHECK sluice_err api_trace_open(sluice_model *m, const struct api_plan *plan,
+                                        sluice_error *e);
+
+/* The cache policy of the options. */
+const struct sl_ec_policy *api_policy(const sluice_model *m);
 
 /* What a budget for the process leaves to be charged; 0 stands for no limit in ram_bytes. */
 uint64_t api_budget_limit(uint64_t ram_bytes, uint32_t threads);

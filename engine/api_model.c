@@ -5,6 +5,7 @@
 #include "base/available.h"
 #include "base/clock.h"
 #include "engine/api.h"
+#include "engine/record.h"
 #include "formats/gguf_graft.h"
 
 /* ---- opening, step by step -------------------------------------------------------------- */
@@ -91,7 +92,7 @@ static sluice_err open_compute(sluice_model *m, const struct sl_cpu_choice *choi
     return SLUICE_OK;
 }
 
-static const struct sl_ec_policy *policy_of(const sluice_model *m)
+const struct sl_ec_policy *api_policy(const sluice_model *m)
 {
     const struct sl_ec_policy *p = NULL;
     if (m->opt.cache_policy)
@@ -99,21 +100,35 @@ static const struct sl_ec_policy *policy_of(const sluice_model *m)
     return p ? p : sl_ec_policy_at(0);
 }
 
+struct opening {
+    sluice_model *m;
+    const struct api_plan *plan;
+};
+
+static sluice_err on_opened(void *user, sluice_error *e)
+{
+    const struct opening *o = user;
+    return api_trace_open(o->m, o->plan, e);
+}
+
 static sluice_err load(sluice_model *m, const struct api_plan *plan, const struct api_hook *hook,
                        sluice_error *e)
 {
+    struct opening opening = {m, plan};
     static const enum sl_io_kind kinds[] = {
         [SLUICE_IO_URING] = SL_IO_URING, [SLUICE_IO_PREAD] = SL_IO_PREAD, [SLUICE_IO_MMAP] = 0};
     struct sl_load_config c = {
         .io = kinds[m->opt.io],
         .map = m->opt.io == SLUICE_IO_MMAP,
-        .policy = policy_of(m),
+        .policy = api_policy(m),
         .read_ahead = (enum sl_read_ahead_mode)m->opt.prefetch,
         .log = &m->log,
         .progress = m->opt.progress,
         .progress_user = m->opt.progress_user,
         .wrap = hook ? hook->wrap : NULL,
         .wrap_user = hook ? hook->user : NULL,
+        .opened = on_opened,
+        .opened_user = &opening,
     };
     memcpy(c.n_slots, plan->n_slots, sizeof c.n_slots);
     return sl_model_load(&m->m, m->gguf, &c, &m->budget, e);
@@ -250,6 +265,7 @@ void sluice_model_close(sluice_model *m)
         api_save_hot_list(m);
     sl_pool_close(m->pool);
     sl_model_deinit(&m->m);
+    sl_record_close(m->record);
     sl_hot_list_free(&m->hot);
     sl_tokenizer_close(m->tokenizer);
     sl_gguf_close(m->gguf);
@@ -322,7 +338,7 @@ void sluice_model_get_info(const sluice_model *m, sluice_model_info *info)
     i.tokenizer = m->tokenizer ? sl_tokenizer_name(m->tokenizer) : "";
     i.chat_template = m->chat_template ? sl_chat_template_name(m->chat_template) : "";
     i.io = !m->m.io ? "" : m->opt.io == SLUICE_IO_MMAP ? "mmap" : sl_io_name(m->m.io);
-    i.cache_policy = m->n_slots < m->n_experts_total ? policy_of(m)->name : "";
+    i.cache_policy = m->n_slots < m->n_experts_total ? api_policy(m)->name : "";
     i.ram_bytes = m->opt.ram_bytes;
     i.chunk = m->chunk;
     i.lossy = m->lossy;

@@ -3,7 +3,7 @@
 
 #include "engine/api.h"
 
-_Static_assert(sizeof(sluice_options) == 136,
+_Static_assert(sizeof(sluice_options) == 144,
                "sluice_options has tail padding or changed: bump the ABI knowingly");
 
 sluice_err api_copy_struct(void *dst, size_t dst_size, const void *src, size_t src_size,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "engine/api.h"
+#include "engine/record.h"
 
 /* Small pieces that are not worth a line each: handles, tables, block headers, requests, open
  * files. */
@@ -315,6 +316,7 @@ static void make_plan(struct work *w, struct api_plan *out)
     w->p.kv_token_bytes = kv_bytes(w, SL_KV_BLOCK) / SL_KV_BLOCK;
     w->p.state_bytes = sl_recurrent_bytes(w->m);
     describe_slots(w, out);
+    if (w->opt->trace && w->m->n_moe_layers) w->p.io_bytes += sl_record_bytes(w->m);
     if (w->opt->hot_list) w->p.io_bytes += w->p.n_experts * HOT_BYTES;
     if (stays_in_memory(w))
         plan_resident(w, out);

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/clock.h"
-#include "engine/session.h"
+#include "engine/record.h"
 #include "engine/trim.h"
 
 /* ---- small steps ------------------------------------------------------------------------ */
@@ -163,7 +163,8 @@ static sluice_err show_head(const struct sl_chunk *c)
     return SLUICE_OK;
 }
 
-static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logits, bool want_last)
+static sluice_err compute_chunk(struct sl_chunk *c, const int32_t *ids, float *logits,
+                                bool want_last)
 {
     struct sl_session *s = c->session;
     sluice_err err = sl_embed(c, ids);
@@ -187,6 +188,15 @@ static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logit
     err = logits ? head(c, 0, logits) : head(c, c->n - 1, s->scratch.logits);
     sl_phase_next(&s->phases, SL_PHASE_OTHER);
     if (s->on_layer) tell_times(c, s->m->n_layers, &before);
+    return err;
+}
+
+static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logits, bool want_last)
+{
+    struct sl_record *record = c->session->m->record;
+    if (record) sl_record_eval(record, c);
+    sluice_err err = compute_chunk(c, ids, logits, want_last);
+    if (record && err == SLUICE_OK) sl_record_done(record, c);
     return err;
 }
 
@@ -237,7 +247,7 @@ static sluice_err catch_up(struct sl_session *s, sluice_error *e)
     uint32_t n = (uint32_t)s->history.count, at = sl_recurrent_known(&s->recurrent, n);
     sluice_err err = SLUICE_OK;
     while (at < n && err == SLUICE_OK) {
-        struct sl_chunk c = {s, n - at < s->chunk ? n - at : s->chunk, at, 0, e};
+        struct sl_chunk c = {s, n - at < s->chunk ? n - at : s->chunk, at, 0, e, true};
         err = run_chunk(&c, s->history.ids + at, NULL, false);
         if (err == SLUICE_OK) s->eval_tokens += c.n;
         at += c.n;
@@ -274,7 +284,7 @@ sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, f
     if (err == SLUICE_OK && n > 1) sl_recurrent_keep(&s->recurrent);
     for (size_t at = 0; at < n && err == SLUICE_OK;) {
         uint32_t step = n - at < s->chunk ? (uint32_t)(n - at) : s->chunk;
-        struct sl_chunk c = {s, step, (uint32_t)s->history.count, 0, e};
+        struct sl_chunk c = {s, step, (uint32_t)s->history.count, 0, e, n > 1 || s->reads_prompt};
         err = grow_kv(s, c.pos + step);
         if (err == SLUICE_OK) err = grow_ids(s, c.pos + step);
         if (err != SLUICE_OK) {

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "engine/api.h"
+#include "engine/record.h"
 #include "engine/text/sampler.h"
 #include "engine/text/stop.h"
 #include "engine/text/thought.h"
@@ -98,6 +99,13 @@ static uint64_t common_prefix(const struct sl_ids *history, const int32_t *promp
     return i;
 }
 
+/* Returns nonzero where the caller gives up. */
+static int tell_prompt(struct generation *g, uint64_t done, size_t n)
+{
+    api_look_at_experts(g->s); /* the callback may ask */
+    return g->opt.on_prompt && g->opt.on_prompt(g->opt.user, done, n);
+}
+
 /* Brings the context to the prompt; *logits are those of its last token. */
 static sluice_err evaluate_prompt(struct generation *g, const int32_t *prompt, size_t n,
                                   const float **logits)
@@ -114,15 +122,17 @@ static sluice_err evaluate_prompt(struct generation *g, const int32_t *prompt, s
     sl_session_truncate(s, at);
     g->r.reused_tokens = at;
     while (at < n) {
-        if (g->opt.on_prompt && g->opt.on_prompt(g->opt.user, at, n))
+        if (tell_prompt(g, at, n))
             return sl_fail(g->e, SLUICE_E_CANCELLED, "the evaluation was cancelled");
         size_t step = n - at < s->chunk ? n - at : s->chunk;
         bool is_last = at + step == n;
+        s->reads_prompt = true;
         sluice_err err = sl_session_eval(s, prompt + at, step, NULL, is_last ? logits : NULL, g->e);
+        s->reads_prompt = false;
         if (err != SLUICE_OK) return err;
         at += step;
     }
-    if (g->opt.on_prompt && g->opt.on_prompt(g->opt.user, n, n))
+    if (tell_prompt(g, n, n))
         return sl_fail(g->e, SLUICE_E_CANCELLED, "the evaluation was cancelled");
     return SLUICE_OK;
 }
@@ -278,6 +288,7 @@ sluice_err sluice_generate(sluice_session *s, const int32_t *prompt, size_t n_pr
         init_thought(&g, prompt, n_prompt);
         err = run(&g, prompt, n_prompt);
         note_reads(&g);
+        if (s->model->record) sl_record_flush(s->model->record); /* a long pause may follow */
     }
     sl_free(g.piece);
     sl_stop_close(g.stop);

@@ -6,7 +6,7 @@
  * the piece is taken from among them. */
 #include <string.h>
 
-#include "engine/model.h"
+#include "engine/record.h"
 #include "formats/checksum.h"
 #include "formats/records.h"
 #include "io/block.h"
@@ -279,6 +279,7 @@ static sluice_err open_store(struct load *l, struct sl_budget *b)
         .read_ahead = l->c->read_ahead,
         .sums = m->sums,
         .log = l->c->log,
+        .watch = m->record ? sl_record_watch(m->record) : NULL,
         .progress = report,
         .progress_user = l,
     };
@@ -326,6 +327,7 @@ sluice_err sl_model_load(struct sl_model *m, const struct sl_gguf *g,
         l.total += sl_expert_shape_bytes(&m->layers[y].experts);
     sluice_err err = sl_sums_open(g, b, e, &m->sums);
     if (err == SLUICE_OK) err = open_files(&l, b);
+    if (err == SLUICE_OK && c->opened) err = c->opened(c->opened_user, e);
     if (err == SLUICE_OK) err = open_row_sums(&l, b);
     if (err == SLUICE_OK) err = read_resident(&l, b);
     if (err == SLUICE_OK) err = open_store(&l, b);

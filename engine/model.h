@@ -143,6 +143,7 @@ struct sl_model {
     uint32_t *embd_sums;           /* [n_vocab] low half of each row's XXH3 once read, 0: not yet;
                                       NULL where the file has checksums of its own */
     struct sl_expert_store *store; /* NULL: a dense model */
+    struct sl_record *record;      /* what happens is recorded there; NULL: it is not */
     _Atomic uint32_t trim_request; /* see trim.h */
     bool trimmed;                  /* memory was asked back, and not yet offered again */
 };
@@ -169,6 +170,9 @@ struct sl_load_config {
     /* Tests: puts something around the backend (faults). NULL: nothing. On failure io is closed. */
     sluice_err (*wrap)(void *user, struct sl_io *io, sluice_error *e, struct sl_io **out);
     void *wrap_user;
+    /* Called once m->io is there and before any weight is read; NULL: nothing. */
+    sluice_err (*opened)(void *user, sluice_error *e);
+    void *opened_user;
 };
 
 /* Takes the memory, opens the files for asynchronous reads, and reads all resident weights (and all

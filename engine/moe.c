@@ -9,6 +9,7 @@
 
 #include "base/mathfn.h"
 #include "engine/moe.h"
+#include "engine/record.h"
 
 /* Says in which layer the router failed, which does not know it. */
 static sluice_err name_layer(const struct sl_chunk *c, sluice_err err)
@@ -141,6 +142,7 @@ sluice_err sl_moe_ffn(const struct sl_chunk *c)
     drop_cold(&r);
     number_pairs(&r);
     struct sl_expert_need need = {c->layer, c->n, r.k, s->scratch.chosen, r.in_order};
+    if (s->m->record) sl_record_chosen(s->m->record, c, r.k);
     sl_expert_begin(s->m->store, &need);
     moe_look_ahead(&r);
     err = shared_products(&r);
@@ -148,5 +150,6 @@ sluice_err sl_moe_ffn(const struct sl_chunk *c)
     sl_expert_end(s->m->store);
     if (err == SLUICE_OK) add_shared(&r);
     sl_phase_next(&s->phases, SL_PHASE_OTHER);
+    if (s->m->record) sl_record_layer(s->m->record, c);
     return err;
 }

@@ -1,5 +1,5 @@
 /* The memory of a session: measured and laid out by one function. */
-#include "engine/session.h"
+#include "engine/record.h"
 
 static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
@@ -135,6 +135,7 @@ sluice_err sl_session_init(struct sl_session *s, struct sl_model *m, const struc
     *s = (struct sl_session){
         .m = m, .compute = *c, .budget = b, .chunk = config->chunk, .n_ctx = config->n_ctx};
     s->history.budget = b;
+    if (m->record) s->number = sl_record_session(m->record);
     uint32_t threads = sl_pool_threads(c->pool);
     uint64_t bytes = sl_scratch_bytes(m, config->chunk, threads);
     s->memory = sl_alloc(b, bytes, 1);

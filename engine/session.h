@@ -104,6 +104,7 @@ struct sl_session {
     float drop_cold;                /* 0: nothing is dropped */
     uint64_t n_dropped;             /* choices left out so far */
     bool kv_shrunk;                 /* since the last evaluation: slots may grow again */
+    bool reads_prompt;              /* what is evaluated now is a prompt's, even if one token */
     struct sl_phases phases;        /* since the session was opened */
     sl_layer_fn *on_layer;          /* or NULL */
     void *on_layer_user;
@@ -111,6 +112,7 @@ struct sl_session {
     struct sl_chooser chooser;
     atomic_bool cancel; /* set from anywhere, read once a layer */
     uint64_t eval_tokens, eval_ns;
+    uint32_t number; /* in the model's recording, if there is one */
 };
 
 /* Bytes of the working memory. */
@@ -153,6 +155,7 @@ struct sl_chunk {
     uint32_t n, pos;
     uint32_t layer;
     sluice_error *e;
+    bool prompt; /* given, not decoded: for recordings */
 };
 
 /* Rows of the embedding table to scratch.x. Errors of reading. */

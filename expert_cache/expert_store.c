@@ -71,7 +71,7 @@ static sluice_err open_books(struct sl_expert_store *s, const struct sl_expert_s
         s->n_slots += b.n_slots[k];
         at += b.n_slots[k] * z->slot_bytes[k];
     }
-    b.ring_slots = s->ring_slots = store_ring_slots(b.n_slots);
+    b.ring_slots = s->ring_slots = sl_expert_ring_slots(b.n_slots);
     sluice_err err = sl_ec_open(&b, s->budget, e, &s->ec);
     if (err != SLUICE_OK) return err;
     err = sl_region_reserve(&s->memory, s->budget, at);
@@ -154,6 +154,7 @@ sluice_err sl_expert_store_open(const struct sl_expert_store_config *c, struct s
     if (s == NULL) return sl_fail(e, SLUICE_E_NOMEM, "no memory for the expert store");
     s->budget = b;
     s->log = c->log != NULL ? c->log : &silent;
+    s->watch = c->watch;
     s->gguf = c->gguf;
     s->sums_file = c->sums;
     s->io = c->io;

@@ -35,6 +35,7 @@
 #include "formats/gguf.h"
 #include "formats/records.h"
 #include "formats/sums.h"
+#include "formats/trace_file.h"
 #include "io/io.h"
 
 #define SL_EXPERT_PARTS_MAX SL_EC_PARTS_MAX
@@ -95,6 +96,8 @@ bool sl_expert_slots_for_bytes(const struct sl_expert_shape *shapes, uint32_t n_
 /* The same for a total number of slots. */
 bool sl_expert_slots_for_count(const struct sl_expert_sizes *z, uint32_t total,
                                uint32_t n_slots[SL_EC_CLASSES_MAX]);
+/* Slots a class for passing prompt reads, of so many. Thread: pure. */
+uint32_t sl_expert_ring_slots(const uint32_t n_slots[SL_EC_CLASSES_MAX]);
 /* Bytes that open will charge for so many slots, books, requests and remembered sums included. */
 uint64_t sl_expert_store_bytes(const struct sl_expert_shape *shapes, uint32_t n_layers,
                                const struct sl_expert_sizes *z,
@@ -104,6 +107,38 @@ uint64_t sl_expert_store_bytes(const struct sl_expert_shape *shapes, uint32_t n_
  */
 
 struct sl_expert_store;
+
+/* A guess about a coming layer. */
+struct sl_expert_hint {
+    uint32_t expert;
+    float probability;
+};
+
+/* Hints that the store has taken in: see sl_expert_expect. */
+struct sl_expert_expected {
+    uint32_t layer;
+    uint32_t visits; /* that the likely ones are protected for */
+    bool prompt;
+    uint32_t n;
+    const struct sl_expert_hint *hints;
+};
+
+/* Who records what happens here: each is called as soon as it has happened, on the thread that has
+ * the store. Choices, ops and hints, in this order, let books of the same size (expert_cache.h)
+ * repeat the run: all but a read that fails while a layer waits for it. */
+struct sl_expert_watch {
+    void *user;
+    /* One choice of the layer that begins, in the order of sl_expert_need.chosen; SL_EC_NONE is
+     * left out. state: enum sl_trace_state, and SL_TRACE_AHEAD. */
+    void (*on_choice)(void *user, uint32_t index, uint8_t state);
+    /* The layer that begins takes its slots from here on: what came before, came before it. */
+    void (*on_layer)(void *user);
+    void (*on_op)(void *user, const struct sl_trace_op *op);
+    void (*on_hints)(void *user, const struct sl_expert_expected *x);
+    /* All parts of an expert have arrived, but not while everything is read at open. begin_ns is
+     * that of sl_now_ns. */
+    void (*on_read)(void *user, const struct sl_trace_read *r);
+};
 
 /* Called while everything is read at open, every few pieces, with the bytes since the last call;
  * nonzero gives up. */
@@ -122,6 +157,7 @@ struct sl_expert_store_config {
     enum sl_read_ahead_mode read_ahead;
     const struct sl_sums *sums; /* NULL: none; outlives the store */
     const struct sl_log *log;
+    const struct sl_expert_watch *watch; /* NULL: nobody; outlives the store */
     sl_expert_progress_fn *progress; /* or NULL */
     void *progress_user;
 };
@@ -179,11 +215,6 @@ void sl_expert_release(struct sl_expert_store *s, uint32_t expert);
 /* Ends the layer: releases what is still leased, forgets what has not been handed out. */
 void sl_expert_end(struct sl_expert_store *s);
 
-/* A guess about a coming layer. */
-struct sl_expert_hint {
-    uint32_t expert;
-    float probability;
-};
 /* The likely experts of a layer, likeliest first (a prompt chunk: ascending by expert). prompt: the
  * reads pass through the ring as those of sl_expert_begin with in_order would. */
 void sl_expert_expect(struct sl_expert_store *s, uint32_t layer, const struct sl_expert_hint *hints,

@@ -22,7 +22,7 @@
 #define GUESSES_MAX 64u
 #define BATCH_MAX (FLIGHTS_MAX * SL_EC_PARTS_MAX)
 
-enum fetch_why {
+enum fetch_why { /* numbered as in struct sl_trace_read */
     FETCH_DEMAND = 0, /* a token waits */
     FETCH_PROMPT,     /* a prompt chunk waits */
     FETCH_AHEAD,      /* a guess about a token */
@@ -111,6 +111,7 @@ struct warm_list {
 struct sl_expert_store {
     struct sl_budget *budget;
     const struct sl_log *log;
+    const struct sl_expert_watch *watch; /* or NULL */
     const struct sl_gguf *gguf;
     const struct sl_sums *sums_file; /* or NULL */
     struct sl_io *io;
@@ -255,6 +256,22 @@ uint64_t store_arena_bytes(const struct store_counts *n, bool map);
 /* The books' view of the layers, [SL_LAYERS_MAX]. */
 void store_books_layers(const struct sl_expert_shape *shapes, uint32_t n_layers,
                         const struct sl_expert_sizes *z, struct sl_ec_layer *out);
-uint32_t store_ring_slots(const uint32_t n_slots[SL_EC_CLASSES_MAX]);
+
+/* ---- who records it: see sl_expert_watch -------------------------------------------------------
+ */
+
+static inline void store_tell(const struct sl_expert_store *s, enum sl_trace_op_kind kind,
+                              uint32_t layer, uint32_t expert, uint32_t how)
+{
+    if (s->watch == NULL) return;
+    s->watch->on_op(s->watch->user, &(struct sl_trace_op){kind, layer, expert, how});
+}
+
+/* How a prompt's expert got the slot. */
+static inline uint32_t store_entry(enum sl_ec_answer answer, const struct sl_ec_slot_of *got)
+{
+    if (answer == SL_EC_ENTERS) return SL_TRACE_ENTERED;
+    return got->evicted_layer == SL_EC_NONE ? SL_TRACE_PASSED_FREE : SL_TRACE_PASSED_OVER;
+}
 
 #endif

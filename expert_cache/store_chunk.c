@@ -63,8 +63,10 @@ static bool fetch(struct sl_expert_store *s, struct wanted *w, enum sl_ec_why wh
     struct chunk *c = &s->chunk;
     struct sl_ec_slot_of got;
     if (!store_flights_left(s)) return false;
-    if (sl_ec_reserve(s->ec, c->layer, w->expert, why, &got) == SL_EC_BUSY) return false;
+    enum sl_ec_answer answer = sl_ec_reserve(s->ec, c->layer, w->expert, why, &got);
+    if (answer == SL_EC_BUSY) return false;
     store_took_slot(s, &got);
+    if (c->in_order) store_tell(s, SL_TRACE_ENTRY, c->layer, w->expert, store_entry(answer, &got));
     (void)store_read(s, (struct sl_expert_id){c->layer, w->expert}, got.slot,
                      s->layers[c->layer].all_reads, c->in_order ? FETCH_PROMPT : FETCH_DEMAND);
     take_lease(s, w);
@@ -111,16 +113,22 @@ void store_pump(struct sl_expert_store *s)
 /* ---- begin -------------------------------------------------------------------------------------
  */
 
-static void count_choice(struct sl_expert_store *s, uint32_t layer, uint32_t expert)
+/* Returns where it is: enum sl_trace_state. */
+static uint8_t count_choice(struct sl_expert_store *s, uint32_t layer, uint32_t expert)
 {
     struct store_layer *l = &s->layers[layer];
     s->stats.uses++, l->stats.uses++;
     uint32_t slot = s->ec != NULL ? sl_ec_find(s->ec, layer, expert) : 0;
-    if (slot == SL_EC_NONE) return;
-    if (s->ec == NULL || sl_ec_parts(s->ec, slot) == l->all_reads)
+    if (slot == SL_EC_NONE) return SL_TRACE_MISSING;
+    uint8_t first = 0; /* its guess comes true now: store_guess_used */
+    if (s->ec != NULL && s->slots[slot].guess != 0 && s->chunk.place[expert] == SL_EC_NONE)
+        first = SL_TRACE_AHEAD;
+    if (s->ec == NULL || sl_ec_parts(s->ec, slot) == l->all_reads) {
         s->stats.hits++, l->stats.hits++;
-    else
-        s->stats.hits_flying++, l->stats.hits_flying++;
+        return SL_TRACE_AT_HAND | first;
+    }
+    s->stats.hits_flying++, l->stats.hits_flying++;
+    return SL_TRACE_FLYING | first;
 }
 
 /* Tells the books what each token chose, and lists the distinct ones. */
@@ -132,10 +140,11 @@ static void visit(struct sl_expert_store *s, const struct sl_expert_need *need)
     for (uint32_t t = 0; t < need->n_tokens; t++) {
         uint32_t chosen[SL_TOP_K_MAX], n = 0;
         for (uint32_t k = 0; k < need->top_k; k++) {
-            uint32_t x = need->chosen[(size_t)t * need->top_k + k];
+            uint32_t index = t * need->top_k + k, x = need->chosen[index];
             if (x == SL_EC_NONE) continue;
             SLUICE_ASSERT(x < n_experts);
-            count_choice(s, need->layer, x);
+            uint8_t state = count_choice(s, need->layer, x);
+            if (s->watch != NULL) s->watch->on_choice(s->watch->user, index, state);
             c->place[x] = 0;
             chosen[n++] = x;
         }
@@ -193,10 +202,13 @@ void sl_expert_begin(struct sl_expert_store *s, const struct sl_expert_need *nee
     c->n = c->next_lease = c->next_out = 0;
     visit(s, need);
     s->now_turn = s->layers[need->layer].turn;
+    if (s->ec != NULL) {
+        if (c->in_order || c->n_tokens > 1) sl_ec_visit_over(s->ec); /* slots may be few */
+        store_guesses_due(s, c->layer, c->in_order);
+        lease_residents(s);
+    }
+    if (s->watch != NULL) s->watch->on_layer(s->watch->user);
     if (s->ec == NULL) return;
-    if (c->in_order || c->n_tokens > 1) sl_ec_visit_over(s->ec); /* slots may be few */
-    store_guesses_due(s, c->layer, c->in_order);
-    lease_residents(s);
     if (!c->in_order) {
         enter_delay(s);
         sl_read_ahead_layer(&s->ahead);
@@ -313,10 +325,12 @@ sluice_err sl_expert_next(struct sl_expert_store *s, struct sl_expert_ready *out
 
 static void give_up(struct sl_expert_store *s, struct wanted *w)
 {
-    if (w->lease.slot != SL_EC_NONE)
+    if (w->lease.slot != SL_EC_NONE) {
         store_unlease(s, &w->lease);
-    else if (!w->released)
+        if (s->chunk.in_order) store_tell(s, SL_TRACE_RELEASED, s->chunk.layer, w->expert, 0);
+    } else if (!w->released) {
         s->chunk.n_waiting--;
+    }
     if (!(w->handed & SL_EXPERT_OUTPUT)) s->chunk.n_left--;
     w->handed = SL_EXPERT_INPUTS | SL_EXPERT_OUTPUT;
     w->released = true;

@@ -53,6 +53,7 @@ static void drop_held(struct sl_expert_store *s, struct sl_ec_lease *lease)
     uint32_t slot = lease->slot, layer = lease->layer, expert = lease->expert;
     if (s->slots[slot].flight != SL_EC_NONE) store_cancel(s, &s->flights[s->slots[slot].flight]);
     store_unlease(s, lease);
+    store_tell(s, SL_TRACE_LET_GO, layer, expert, 0);
     if (sl_ec_find(s->ec, layer, expert) == SL_EC_NONE)
         store_guess_wasted(s, layer, slot, s->layers[layer].expert_bytes);
 }
@@ -79,13 +80,15 @@ void store_coming_failed(struct sl_expert_store *s, const struct flight *f)
 static void pump_coming(struct sl_expert_store *s)
 {
     struct coming *c = &s->coming;
-    if (s->chunk.open && s->chunk.n_waiting > 0) return;
     while (c->next < c->n && c->n_held < s->ring_slots && store_flights_left(s)) {
         struct sl_expert_id id = {c->layer, c->experts[c->next]};
         struct sl_ec_slot_of got;
         if (sl_ec_find(s->ec, id.layer, id.expert) == SL_EC_NONE) {
-            if (sl_ec_reserve(s->ec, id.layer, id.expert, SL_EC_PROMPT, &got) == SL_EC_BUSY) return;
+            enum sl_ec_answer answer =
+                sl_ec_reserve(s->ec, id.layer, id.expert, SL_EC_PROMPT, &got);
+            if (answer == SL_EC_BUSY) return;
             store_took_slot(s, &got);
+            store_tell(s, SL_TRACE_COMING, id.layer, id.expert, store_entry(answer, &got));
             (void)store_read(s, id, got.slot, s->layers[id.layer].all_reads, FETCH_COMING);
             s->slots[got.slot].guess = FETCH_COMING;
             store_lease(s, id.layer, id.expert, &c->held[c->n_held++]);
@@ -140,6 +143,7 @@ static void pump_token(struct sl_expert_store *s)
         if (sl_ec_find(s->ec, id.layer, id.expert) != SL_EC_NONE) continue;
         if (sl_ec_reserve(s->ec, id.layer, id.expert, SL_EC_GUESS, &got) != SL_EC_ENTERS) continue;
         store_took_slot(s, &got);
+        store_tell(s, SL_TRACE_GUESS, id.layer, id.expert, 0);
         (void)store_read(s, id, got.slot, s->layers[id.layer].all_reads, FETCH_AHEAD);
         s->slots[got.slot].guess = FETCH_AHEAD;
         sl_read_ahead_issued(&s->ahead);
@@ -177,6 +181,7 @@ static void pump_warm(struct sl_expert_store *s)
         enum sl_ec_answer answer = sl_ec_reserve(s->ec, id.layer, id.expert, SL_EC_GUESS, &got);
         SLUICE_ASSERT(answer == SL_EC_ENTERS);
         store_took_slot(s, &got);
+        store_tell(s, SL_TRACE_WARM, id.layer, id.expert, 0);
         store_read(s, id, got.slot, s->layers[id.layer].all_reads, FETCH_WARM)->place = place;
     }
 }
@@ -195,7 +200,7 @@ uint32_t sl_expert_hottest(const struct sl_expert_store *s, struct sl_expert_id 
 
 void store_pump_guesses(struct sl_expert_store *s)
 {
-    if (s->chunk.open && s->chunk.failed) return;
+    if (s->chunk.open && (s->chunk.failed || s->chunk.n_waiting > 0)) return;
     pump_coming(s);
     if (s->n_needed > 0) return;
     pump_token(s);
@@ -222,6 +227,9 @@ void sl_expert_expect(struct sl_expert_store *s, uint32_t layer, const struct sl
         sl_ec_protect(s->ec, layer, hints[i].expert, visits);
         if (!prompt) s->predicted[s->layers[layer].first + hints[i].expert] = 1;
     }
+    if (s->watch != NULL)
+        s->watch->on_hints(s->watch->user,
+                           &(struct sl_expert_expected){layer, visits, prompt, n, hints});
     if (s->ahead.mode == SL_READ_AHEAD_OFF) return;
     if (prompt)
         expect_prompt(s, layer, hints, n);

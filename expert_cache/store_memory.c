@@ -26,6 +26,7 @@ static void close_slot(struct sl_expert_store *s, uint32_t k, uint32_t slot)
     if (x->guess != 0) store_guess_wasted(s, x->layer, slot, s->layers[x->layer].expert_bytes);
     x->closed = true;
     s->open_of[k]--;
+    store_tell(s, SL_TRACE_SLOT_CLOSED, 0, k, 0);
     sl_region_discard(&s->memory, slot_offset(s, k, slot), s->slot_bytes[k]);
 }
 
@@ -73,6 +74,7 @@ void sl_expert_store_regrow(struct sl_expert_store *s)
         }
         s->slots[slot].closed = false;
         sl_ec_slot_open(s->ec, slot);
+        store_tell(s, SL_TRACE_SLOT_OPENED, 0, slot, 0);
         if (++s->open_of[k] == s->slots_of[k]) among &= ~(1u << k);
     }
 }

@@ -209,6 +209,22 @@ static void landed_badly(struct sl_expert_store *s, struct flight *f)
     sl_ec_failed(s->ec, f->slot);
 }
 
+/* To whoever records: what has become of the read, now that the books know. */
+static void tell_landed(const struct sl_expert_store *s, const struct flight *f)
+{
+    if (s->watch == NULL || f->why == FETCH_LOAD) return;
+    if (is_guess(f))
+        store_tell(s, f->failed ? SL_TRACE_GONE : SL_TRACE_LANDED, f->layer, f->expert, 0);
+    if (f->failed) return;
+    const struct sl_trace_read r = {.layer = f->layer,
+                                    .expert = f->expert,
+                                    .why = f->why,
+                                    .bytes = f->arrived_bytes,
+                                    .begin_ns = f->submitted_ns,
+                                    .took_ns = s->slots[f->slot].took_ns};
+    s->watch->on_read(s->watch->user, &r);
+}
+
 static void land(struct sl_expert_store *s, struct flight *f)
 {
     s->slots[f->slot].flight = SL_EC_NONE;
@@ -217,6 +233,7 @@ static void land(struct sl_expert_store *s, struct flight *f)
         landed_badly(s, f);
     else
         landed_well(s, f);
+    tell_landed(s, f);
     s->n_flights--;
     s->flights_of[f->why]--;
     f->next_free = s->free_flight;

@@ -138,7 +138,7 @@ uint64_t store_arena_bytes(const struct store_counts *n, bool map)
 
 /* A quarter of the smallest class, so that prompts leave the residents alone, and no more than
  * keeps a drive busy. */
-uint32_t store_ring_slots(const uint32_t n_slots[SL_EC_CLASSES_MAX])
+uint32_t sl_expert_ring_slots(const uint32_t n_slots[SL_EC_CLASSES_MAX])
 {
     uint32_t ring = RING_MAX;
     for (uint32_t k = 0; k < SL_EC_CLASSES_MAX; k++)
@@ -160,7 +160,7 @@ uint64_t sl_expert_store_bytes(const struct sl_expert_shape *shapes, uint32_t n_
         n.n_slots += n_slots[k];
         slot_bytes += n_slots[k] * z->slot_bytes[k];
     }
-    c.ring_slots = store_ring_slots(n_slots);
+    c.ring_slots = sl_expert_ring_slots(n_slots);
     for (uint32_t l = 0; l < n_layers; l++) {
         n.n_experts += shapes[l].n_experts;
         n.n_sums += (uint64_t)shapes[l].n_experts * store_n_reads(&shapes[l]);

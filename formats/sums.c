@@ -77,7 +77,7 @@ uint64_t sl_sums_bytes(const struct sl_gguf *g)
 /* ---- what it belongs to ------------------------------------------------------------------------
  */
 
-static uint64_t table_sum(const struct sl_gguf *g)
+uint64_t sl_sums_model(const struct sl_gguf *g)
 {
     struct sl_xxh3_stream s;
     sl_xxh3_begin(&s);
@@ -106,7 +106,7 @@ void sl_sums_head(const struct sl_gguf *g, uint64_t pieces, unsigned char out[SL
     sl_sums_put(out + 16, sl_gguf_n_tensors(g), 4);
     sl_sums_put(out + 20, 0, 4);
     sl_sums_put(out + 24, pieces, 8);
-    sl_sums_put(out + 32, table_sum(g), 8);
+    sl_sums_put(out + 32, sl_sums_model(g), 8);
 }
 
 char *sl_sums_path(const struct sl_gguf *g, struct sl_budget *b)
@@ -224,7 +224,7 @@ static sluice_err check_model(const struct sl_sums *s, const struct sl_file *f,
         if (sl_sums_file(s, i).bytes != sl_file_bytes(sl_gguf_file(g, i)))
             return fail_changed(f, "size of a file", e);
     }
-    if (sl_sums_take(head + 32, 8) != table_sum(g)) return fail_changed(f, "tensors", e);
+    if (sl_sums_take(head + 32, 8) != sl_sums_model(g)) return fail_changed(f, "tensors", e);
     return SLUICE_OK;
 }
 

@@ -17,6 +17,10 @@ struct sl_sums;
 /* How many pieces the tensor has, and their size in bytes. */
 uint64_t sl_sums_pieces(const struct sl_gguf_tensor *t, uint64_t *piece_bytes);
 
+/* XXH3 over names, types, sizes and places of all tensors: which model, and which version of it, a
+ * file is about. */
+uint64_t sl_sums_model(const struct sl_gguf *g);
+
 /* Looks for NAME.sums beside the first shard. No such file, or the model is a container or has a
  * layer of another (gguf_graft.h): SLUICE_OK and *out NULL. One that is
  * damaged, of a newer version, or of another model (number, names, sizes, offsets of tensors, sizes

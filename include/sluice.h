@@ -197,12 +197,18 @@ typedef struct sluice_options {
     const char *graft_path; /* the other file; NULL: none */
     uint32_t graft_layer;   /* from 0, or enum sluice_graft */
     uint32_t reserved;      /* 0 */
+
+    /* Recording which experts are chosen, what the cache has of them, and what the rest takes, for
+     * sluice trace (docs/TRACING.md). Changes no answer. */
+    const char *trace; /* a file, created when the model is opened, in place of what is there, and
+                          ended when it is closed; NULL: none. Where it cannot be written to its end
+                          a line of SLUICE_LOG_ERROR says so, and the evaluation goes on */
 } sluice_options;
 
 #define SLUICE_OPTIONS_INIT                                                                        \
     {                                                                                              \
         sizeof(sluice_options), 0, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, NULL, NULL, NULL, 0, 0,  \
-            0, 0, 0, 0, 0, 0, NULL, 0, 0                                                           \
+            0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL                                                     \
     }
 
 /* ---- memory plan ------------------------------------------------------------------------ */
@@ -223,7 +229,7 @@ typedef struct sluice_plan {
     uint64_t minimum_bytes;   /* the smallest ram_bytes that opens with these options, with the
                                  smallest context if none is given */
     uint64_t kv_start_bytes;  /* at the first 256 tokens where experts stream, else kv_bytes */
-    uint64_t io_bytes;        /* for reading: checksums, the hot list */
+    uint64_t io_bytes;        /* for reading: checksums, the hot list; and a trace */
     uint64_t ram_bytes;       /* the budget: as given, or what SLUICE_RAM_AUTO found; 0: none */
     uint64_t available_bytes; /* what a process can have now; UINT64_MAX: unknown */
     uint64_t hits_bytes;      /* the ram_bytes from which on even a plain cache finds something: one
@@ -262,7 +268,7 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_memory_plan(const char *path,
 /* Opens a model and allocates what it needs.
  *
  *   path   a GGUF file or a container, or any part of a split one.
- *   opt    NULL for defaults; copied, not kept (chat_template included).
+ *   opt    NULL for defaults; copied, not kept (strings included).
  *   out    receives the handle; set to NULL on every failure.
  *   error  filled on failure; may be NULL.
  *
@@ -530,11 +536,12 @@ SLUICE_API void sluice_session_route(sluice_session *session, sluice_route_fn *f
 /* ---- generation ------------------------------------------------------------------------- */
 
 /* One piece of the answer: whole UTF-8 characters (bytes of an invalid sequence pass unchanged).
- * Returns nonzero to stop. Runs on the calling thread; may call sluice_session_cancel and
- * sluice_session_get_stats, nothing else. */
+ * Returns nonzero to stop. Runs on the calling thread; may call sluice_session_cancel,
+ * sluice_session_get_stats and sluice_model_get_layer_stats, nothing else. */
 typedef int sluice_text_fn(void *user, const char *text, size_t bytes);
 
-/* Progress of a prompt: done of total tokens. Returns nonzero to give up. */
+/* Progress of a prompt: done of total tokens. Returns nonzero to give up. Runs and may call as the
+ * function above. */
 typedef int sluice_prompt_fn(void *user, size_t done, size_t total);
 
 typedef struct sluice_generate_options {
@@ -695,7 +702,8 @@ typedef struct sluice_layer_stats {
         sizeof(sluice_layer_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0                             \
     }
 
-/* Fills stats of a layer, from 0. Returns 1, or 0 past the last. Thread: not while others run. */
+/* Fills stats of a layer, from 0. Returns 1, or 0 past the last. Thread: not while others run, but
+ * for the callbacks of an answer. */
 SLUICE_API int sluice_model_get_layer_stats(const sluice_model *model, uint32_t layer,
                                             sluice_layer_stats *stats);
 

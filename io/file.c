@@ -199,6 +199,12 @@ void sl_file_drop_cache(struct sl_file *f, uint64_t offset, uint64_t bytes)
     (void)posix_fadvise(f->fd, (off_t)from, (off_t)(end - from), POSIX_FADV_DONTNEED);
 }
 
+bool sl_file_is(const struct sl_file *f, const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && st.st_dev == f->device && st.st_ino == f->inode;
+}
+
 sluice_err sl_file_check_unchanged(struct sl_file *f, sluice_error *e)
 {
     SLUICE_ASSERT(f != NULL);

@@ -24,6 +24,9 @@ const char *sl_file_path(const struct sl_file *f);
 /* The descriptor, for the asynchronous layer (io.h) to compare its own with. Stays f's. */
 int sl_file_fd(const struct sl_file *f);
 
+/* Whether path names this file, under whatever name. */
+bool sl_file_is(const struct sl_file *f, const char *path);
+
 /* Reads exactly bytes at offset into buf. Errors: SLUICE_E_TRUNCATED where the file ends first
  * (with wanted and found), SLUICE_E_IO otherwise; e->file_offset is set. */
 SL_MUST_CHECK sluice_err sl_file_read_at(struct sl_file *f, uint64_t offset, void *buf,

@@ -13,6 +13,7 @@
 #include "tools/report.h"
 #include "tools/shown.h"
 #include "tools/streaming.h"
+#include "tools/top.h"
 
 /* A seed that differs from run to run, short enough to be typed again. */
 static uint64_t fresh_seed(void)
@@ -107,6 +108,7 @@ int cli_talk_open(struct cli_talk *talk, const struct cli_args *args)
     sluice_error error;
     memset(talk, 0, sizeof *talk);
     talk->args = args;
+    talk->top = args->top && cli_top_possible();
     int code = args->raw ? CLI_EXIT_OK : check_template(args);
     if (code) return code;
     code = cli_model_open(args, &talk->model, &talk->plan);
@@ -168,6 +170,7 @@ struct stream {
     struct cli_progress progress; /* of the prompt */
     struct cli_progress live;     /* of the answer, where it does not share a terminal with it */
     struct cli_shown shown;
+    struct cli_top *top; /* NULL: no view */
     int failed;
 };
 
@@ -189,7 +192,9 @@ static int on_text(void *user, const char *text, size_t bytes)
     stream->live.what = "answering";
     show_live(stream);
     cli_text_add(&stream->answer->text, text, bytes);
+    cli_top_before_text(stream->top);
     if (cli_shown_answer(&stream->shown, text, bytes)) stream->failed = 1;
+    cli_top_text(stream->top, text, bytes, 0);
     return stream->failed;
 }
 
@@ -200,7 +205,9 @@ static int on_thought(void *user, const char *text, size_t bytes)
     stream->live.what = "thinking";
     show_live(stream);
     cli_text_add(&stream->answer->thoughts, text, bytes);
+    cli_top_before_text(stream->top);
     if (cli_shown_thought(&stream->shown, text, bytes)) stream->failed = 1;
+    cli_top_text(stream->top, text, bytes, 1);
     return stream->failed;
 }
 
@@ -208,6 +215,7 @@ static int on_prompt(void *user, size_t done, size_t total)
 {
     struct stream *stream = user;
     cli_progress_step(&stream->progress, done, total);
+    cli_top_prompt(stream->top, done, total);
     return cli_interrupted();
 }
 
@@ -248,7 +256,9 @@ int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answ
     answer->result = fresh;
     talk->before = no_stats;
     sluice_session_get_stats(talk->session, &talk->before);
-    int wanted = cli_progress_wanted(talk->args->progress, talk->args->quiet);
+    if (talk->top && talk->args->predict != 0)
+        stream.top = cli_top_open(talk->model, talk->session, &talk->info);
+    int wanted = !stream.top && cli_progress_wanted(talk->args->progress, talk->args->quiet);
     cli_progress_begin(&stream.progress, "reading the prompt", "tokens", wanted);
     cli_progress_begin(&stream.live, "answering", "tokens",
                        wanted && (stream.shown.silent || !stream.shown.terminal));
@@ -262,7 +272,9 @@ int cli_answer(struct cli_talk *talk, const struct cli_ids *ids, struct cli_answ
     (void)cli_shown_end(&stream.shown);
     size_t n = answer->text.size;
     if (!stream.shown.silent && n && answer->text.bytes[n - 1] != '\n') (void)cli_put("\n", 1);
-    if (cli_flush()) return CLI_EXIT_FAILURE;
+    int lost = cli_flush() != 0;
+    cli_top_close(stream.top);
+    if (lost) return CLI_EXIT_FAILURE;
     if (answer->err == SLUICE_E_CANCELLED) return CLI_EXIT_INTERRUPTED;
     return answer->err ? cli_fail(&answer->error) : CLI_EXIT_OK;
 }

@@ -18,6 +18,7 @@ struct cli_talk {
     sluice_generate_options generate;
     int load_said; /* the time of loading stands in the first note only */
     int think;     /* enum cli_think */
+    int top;       /* the view of --top is wanted, and there is a terminal for it */
 };
 
 struct cli_answer {

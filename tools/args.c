@@ -142,7 +142,8 @@ static const char *verbs_text(char *text, unsigned verbs)
 {
     static const char *const names[] = {"run",   "eval",   "info",         "tokenize",
                                         "bench", "verify", "bench decode", "ppl",
-                                        "pack",  "calib",  "diff"};
+                                        "pack",  "calib",  "diff",
+                                        "trace convert", "trace replay", "trace report"};
     size_t at = 0;
     text[0] = 0;
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -193,10 +194,14 @@ static int unknown_option(const char *typed, unsigned verb)
 static int take_word(struct cli_args *args, unsigned verb, const char *word)
 {
     const char **field = verb == CLI_BENCH ? &args->subject : &args->model;
+    if (verb & CLI_TRACE) field = &args->input;
     if (verb == CLI_DIFF && args->model) field = &args->other;
+    if (verb & CLI_TRACE && verb != CLI_TRACE_REPLAY && args->input) field = &args->other;
     if (!*word) {
         cli_error("found an empty word, wanted %s",
-                  verb == CLI_BENCH ? "what to measure" : "the name of a model file");
+                  verb == CLI_BENCH  ? "what to measure"
+                  : verb & CLI_TRACE ? "the name of a trace"
+                                     : "the name of a model file");
         return -1;
     }
     if (*field) {
@@ -204,6 +209,7 @@ static int take_word(struct cli_args *args, unsigned verb, const char *word)
                   verb == CLI_BENCH  ? "thing to measure"
                   : verb == CLI_RUN  ? "model; a prompt stands after -p, in quotes if it has spaces"
                   : verb == CLI_DIFF ? "other model"
+                  : verb & CLI_TRACE ? "trace; of two, the other stands behind the first"
                                      : "model");
         return -1;
     }

@@ -25,7 +25,11 @@ enum cli_verb {
     CLI_PACK = 256,
     CLI_CALIB = 512,
     CLI_DIFF = 1024,
-    CLI_EVERY = 2047
+    CLI_TRACE_CONVERT = 2048,
+    CLI_TRACE_REPLAY = 4096,
+    CLI_TRACE_REPORT = 8192,
+    CLI_TRACE = CLI_TRACE_CONVERT | CLI_TRACE_REPLAY | CLI_TRACE_REPORT,
+    CLI_EVERY = 16383
 };
 
 enum cli_think {
@@ -34,6 +38,8 @@ enum cli_think {
     CLI_THINK_ON,
     CLI_THINK_SHOW, /* on, and thoughts go to standard output too */
 };
+
+enum cli_pool { CLI_POOL_ONE, CLI_POOL_LAYER };
 
 /* "-ngl: experts are ..." of an option that was taken otherwise than it was written. */
 struct cli_remark {
@@ -45,12 +51,15 @@ struct cli_remark {
  * borrowed from argv or the environment. */
 struct cli_args {
     const char *model, *prompt, *file, *system_prompt, *chat_template;
-    const char *tokens, *logits, *greedy_out, *hot_list;
+    const char *tokens, *logits, *greedy_out, *hot_list, *trace;
     const char *save_logits, *kl, *loops;       /* of ppl */
     const char *output;                         /* of calib and pack */
     const char *recipe, *imatrix, *calib;       /* of pack */
     const char *subject, *routing;              /* what to bench, and how experts are chosen */
-    const char *other;                          /* of diff: B */
+    const char *input, *other;                  /* of trace: what is read; B of diff and trace */
+    const char *from, *to;                      /* of trace convert */
+    const char *cache_sizes, *policies;         /* of trace replay: lists */
+    const char *csv, *perfetto;                 /* of trace report */
     const char *graft;                          /* not an option: the file of graft_layer */
     struct cli_remark remarks[CLI_REMARKS_MAX]; /* to be printed unless --quiet */
     const char *stop[CLI_STOPS_MAX];
@@ -60,18 +69,22 @@ struct cli_args {
     int64_t chunks;                      /* of calib */
     uint64_t ram_bytes;                  /* SLUICE_RAM_AUTO for the word auto */
     uint64_t split_bytes, target_bytes;  /* of pack */
+    uint64_t drive_bytes;                /* of trace: a second */
     uint64_t aside_bytes;                /* not an option: what the verb itself takes of --ram */
     double temperature, top_p, min_p, repeat_penalty, sticky, drop_cold;
     double target_bpw;                                         /* of pack */
+    double expert_bits, compute_ms;                            /* of trace replay, report */
     int kv, cache_k, cache_v, isa, io, cache_policy, prefetch; /* enums of sluice.h */
     int think;                                                 /* enum cli_think */
-    int raw, chat, single_turn, ignore_end, special, escape, progress, verbose, quiet, json;
+    int raw, chat, single_turn, ignore_end, special, escape, progress, verbose, quiet, json, top;
     int lines, escape_lines, bos, decode, nll, list_meta, list_tensors, make_sums, llama_cpp;
     int deep, swap_layers;   /* of verify and diff */
     uint32_t graft_layer;    /* taken from graft, as in sluice.h */
     int reads_only;          /* not an option: texts are read, and none is written */
     int bits, keep, restart; /* of pack */
     int full;                /* of bench kernels */
+    int pool, predictors;    /* of trace replay: enum cli_pool; flag */
+    int no_prompt, by_layer; /* of trace replay */
     int help, version, list_archs;
 };
 

@@ -15,7 +15,7 @@ if [ $# -ne 1 ]; then
 fi
 folder=$1
 wanted="libc6-dev libpcre2-dev libutf8proc-dev libxxhash-dev libcmocka-dev libedit-dev libcjson-dev"
-wanted="$wanted liburing-dev"
+wanted="$wanted liburing-dev zlib1g-dev"
 # Only its C headers are used; what else it depends on is C++.
 headers=libmsgpack-dev
 

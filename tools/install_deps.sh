@@ -11,9 +11,9 @@
 set -eu
 
 packages="cmake ninja-build gcc libc6-dev pkg-config libpcre2-dev libutf8proc-dev libxxhash-dev
-libcmocka-dev libedit-dev libcjson-dev liburing-dev libmsgpack-dev python3"
+libcmocka-dev libedit-dev libcjson-dev liburing-dev libmsgpack-dev zlib1g-dev python3"
 if [ -n "${TERMUX_VERSION:-}" ]; then # Android: other names, and everything belongs to the user
-    packages="cmake ninja clang pkg-config pcre2 utf8proc xxhash cmocka libedit cjson libmsgpack python"
+    packages="cmake ninja clang pkg-config pcre2 utf8proc xxhash cmocka libedit cjson libmsgpack zlib python"
 fi
 arm64=
 for option in "$@"; do

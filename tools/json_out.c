@@ -141,4 +141,12 @@ int cli_json_finish(struct cli_json *root, int indented)
     return failed ? -1 : 0;
 }
 
+void cli_json_print(const struct cli_json *root, struct cli_text *text)
+{
+    char *line = cJSON_PrintUnformatted((const cJSON *)root);
+    if (!line) (void)made(NULL);
+    cli_text_add(text, line, strlen(line));
+    cJSON_free(line);
+}
+
 void cli_json_drop(struct cli_json *root) { cJSON_Delete(node(root)); }

@@ -26,6 +26,9 @@ void cli_json_ids(struct cli_json *in, const char *key, const int32_t *ids, size
 
 /* Prints the root on one line, or indented, and frees it. Returns what cli_put does. */
 int cli_json_finish(struct cli_json *root, int indented);
+/* Appends the root as one line without its end to text, and frees nothing. */
+struct cli_text;
+void cli_json_print(const struct cli_json *root, struct cli_text *text);
 /* Frees the root unprinted. */
 void cli_json_drop(struct cli_json *root);
 

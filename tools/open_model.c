@@ -9,13 +9,17 @@
 #include "tools/report.h"
 #include "tools/streaming.h"
 
+static int errors_logged;
+
 static void on_log(void *user, int level, const char *line)
 {
     (void)user;
-    if (level == SLUICE_LOG_ERROR)
+    if (level == SLUICE_LOG_ERROR) {
+        errors_logged = 1;
         cli_error("%s", line);
-    else
-        cli_note("%s%s", level == SLUICE_LOG_WARN ? "warning: " : "", line);
+        return;
+    }
+    cli_note("%s%s", level == SLUICE_LOG_WARN ? "warning: " : "", line);
 }
 
 static int on_load(void *user, uint64_t done, uint64_t total)
@@ -23,6 +27,8 @@ static int on_load(void *user, uint64_t done, uint64_t total)
     cli_progress_step(user, done, total);
     return cli_interrupted();
 }
+
+int cli_model_complained(void) { return errors_logged; }
 
 void cli_model_options(const struct cli_args *args, sluice_options *options)
 {
@@ -52,6 +58,7 @@ void cli_model_options(const struct cli_args *args, sluice_options *options)
     fresh.drop_cold = (float)args->drop_cold;
     fresh.graft_path = args->graft;
     fresh.graft_layer = args->graft_layer;
+    fresh.trace = args->trace;
     *options = fresh;
 }
 
@@ -116,6 +123,19 @@ static void warn_of_few_slots(const struct cli_args *args, const sluice_plan *pl
              cli_ram_text(ram, plan->hits_bytes));
 }
 
+/* What is written at the end would take the place of the trace, or the trace that of a hot list. */
+static int check_trace_name(const struct cli_args *args)
+{
+    const char *outputs[] = {args->logits, args->greedy_out, args->save_logits, args->hot_list};
+    for (size_t i = 0; args->trace && i < sizeof outputs / sizeof outputs[0]; i++) {
+        if (!outputs[i] || strcmp(outputs[i], args->trace) != 0) continue;
+        cli_error("--trace %s: another option names this file, too; each needs one of its own",
+                  args->trace);
+        return CLI_EXIT_USAGE;
+    }
+    return CLI_EXIT_OK;
+}
+
 int cli_model_open(const struct cli_args *args, sluice_model **model, sluice_plan *plan)
 {
     sluice_options options;
@@ -124,8 +144,9 @@ int cli_model_open(const struct cli_args *args, sluice_model **model, sluice_pla
     sluice_error error;
     struct cli_progress progress;
     *model = NULL;
-    cli_model_options(args, &options);
     *plan = fresh;
+    if (check_trace_name(args)) return CLI_EXIT_USAGE;
+    cli_model_options(args, &options);
     if (sluice_memory_plan(args->model, &options, plan, &error)) return cli_fail(&error);
     options.ram_bytes = plan->ram_bytes; /* auto: what is printed */
     add_aside(args, plan);

@@ -14,6 +14,10 @@ void cli_model_options(const struct cli_args *args, sluice_options *options);
  * code; 0: *model is open. */
 int cli_model_open(const struct cli_args *args, sluice_model **model, sluice_plan *plan);
 
+/* Whether the library has said, and a message was printed, that something besides the answer went
+ * wrong: a trace that could not be written to its end. After the model is closed this is final. */
+int cli_model_complained(void);
+
 /* Opens its tokenizer only. */
 int cli_vocabulary_open(const struct cli_args *args, sluice_model **model);
 

@@ -5,93 +5,44 @@
 
 #include "tools/interrupt.h"
 #include "tools/report.h"
+#include "trace/trace.h"
 
-#define EXPERTS_MAX 65536 /* numbers below; a model has far fewer */
-#define LAYERS_MAX 65536
-
-/* A line that is being read. */
-struct line {
-    const char *at, *end;
-    const char *source;
-    size_t number;
-};
-
-static int complain(const struct line *l, const char *wanted)
+static int go_on(void *user, uint64_t done, uint64_t total)
 {
-    cli_error("%s: line %zu: wanted %s; a line is 'PROMPT p|d LAYERS', as in '0 d 3,5;1,2'",
-              l->source, l->number, wanted);
-    return CLI_EXIT_FAILURE;
+    (void)user;
+    (void)done;
+    (void)total;
+    return cli_interrupted();
 }
 
-/* Passes a word and the blanks after it; its first character, 0 where there is none. */
-static char take_word(struct line *l)
+/* What a token of the eval chose in each layer that has experts. */
+static void add_token(struct cli_routing *r, const struct sl_trace *t,
+                      const struct sl_trace_eval_span *s, uint32_t token)
 {
-    char first = l->at < l->end ? *l->at : 0;
-    while (l->at < l->end && *l->at != ' ') l->at++;
-    while (l->at < l->end && *l->at == ' ') l->at++;
-    return first;
-}
-
-/* A number below EXPERTS_MAX; -1: there is none. */
-static int32_t take_number(struct line *l)
-{
-    int32_t n = -1;
-    for (; l->at < l->end && *l->at >= '0' && *l->at <= '9'; l->at++) {
-        n = (n < 0 ? 0 : n) * 10 + (*l->at - '0');
-        if (n >= EXPERTS_MAX) return -1;
+    for (uint64_t i = 0; i < s->n_visits; i++) {
+        const struct sl_trace_visit *v = &t->visits[s->first_visit + i];
+        const uint16_t *chosen = t->chosen + v->first_choice + (uint64_t)token * v->top_k;
+        cli_ids_push(&r->starts, (int32_t)r->experts.count);
+        for (uint32_t k = 0; k < v->top_k; k++)
+            if (chosen[k] != SL_TRACE_NONE) cli_ids_push(&r->experts, chosen[k]);
     }
-    return n;
-}
-
-/* A layer's experts, which may be none. Returns nonzero where something else stands there. */
-static int take_layer(struct cli_routing *r, struct line *l)
-{
-    cli_ids_push(&r->starts, (int32_t)r->experts.count);
-    while (l->at < l->end && *l->at != ';') {
-        int32_t expert = take_number(l);
-        if (expert < 0) return -1;
-        cli_ids_push(&r->experts, expert);
-        if (l->at == l->end || *l->at == ';') return 0;
-        if (*l->at++ != ',' || l->at == l->end || *l->at == ';') return -1;
-    }
-    return 0;
-}
-
-static int take_token(struct cli_routing *r, struct line *l, int decoded_only)
-{
-    size_t layers = 0;
-    (void)take_word(l);
-    char phase = take_word(l);
-    if (phase != 'p' && phase != 'd') return complain(l, "p or d as the second word");
-    if (phase == 'p' && decoded_only) return CLI_EXIT_OK;
-    for (int more = 1; more; layers++) {
-        if (layers == LAYERS_MAX) return complain(l, "65536 layers at most");
-        if (take_layer(r, l)) return complain(l, "expert numbers below 65536");
-        more = l->at < l->end; /* at a semicolon */
-        l->at += more;
-    }
-    if (r->n_tokens && layers != r->n_layers) return complain(l, "as many layers as before");
-    r->n_layers = layers;
     r->n_tokens++;
-    return CLI_EXIT_OK;
 }
 
-static int parse(struct cli_routing *r, const struct cli_text *text, const char *source,
-                 int decoded_only)
+static int take(struct cli_routing *r, const struct sl_trace *t, const char *source,
+                int decoded_only)
 {
-    struct line l = {.source = source};
-    const char *at = text->bytes, *end = text->bytes + text->size;
-    while (at < end) {
-        const char *stop = memchr(at, '\n', (size_t)(end - at));
-        l.at = at;
-        l.end = stop ? stop : end;
-        at = stop ? stop + 1 : end;
-        l.number++;
-        while (l.end > l.at && (l.end[-1] == '\r' || l.end[-1] == ' ')) l.end--;
-        if (l.at == l.end || *l.at == '#') continue;
-        if (r->experts.count > INT32_MAX - EXPERTS_MAX) return complain(&l, "fewer tokens");
-        int code = take_token(r, &l, decoded_only);
-        if (code) return code;
+    if (t->n_choices > INT32_MAX) {
+        cli_error("%s: too long to be replayed: %llu choices", source,
+                  (unsigned long long)t->n_choices);
+        return CLI_EXIT_FAILURE;
+    }
+    for (uint32_t l = 0; l < t->header.n_layers; l++)
+        r->n_layers += t->header.layer[l].n_experts > 0;
+    for (uint64_t i = 0; i < t->n_evals; i++) {
+        const struct sl_trace_eval_span *s = &t->evals[i];
+        if (!s->whole || (s->e.prompt && decoded_only)) continue;
+        for (uint32_t k = 0; k < s->e.n_tokens; k++) add_token(r, t, s, k);
     }
     cli_ids_push(&r->starts, (int32_t)r->experts.count);
     if (r->n_tokens) return CLI_EXIT_OK;
@@ -101,13 +52,16 @@ static int parse(struct cli_routing *r, const struct cli_text *text, const char 
 
 int cli_routing_read(struct cli_routing *r, const char *path, int decoded_only)
 {
-    struct cli_text text = {0};
-    int code = CLI_EXIT_FAILURE;
-    if (cli_text_read(&text, path) == 0)
-        code = parse(r, &text, strcmp(path, "-") == 0 ? "standard input" : path, decoded_only);
-    else if (cli_interrupted())
-        code = CLI_EXIT_INTERRUPTED;
-    cli_text_free(&text);
+    struct sl_budget budget;
+    struct sl_trace *t = NULL;
+    sluice_error e;
+    sl_budget_init(&budget, UINT64_MAX);
+    int code = CLI_EXIT_OK;
+    if (sl_trace_load(path, go_on, NULL, &budget, &e, &t) != SLUICE_OK)
+        code = cli_fail(&e);
+    else
+        code = take(r, t, strcmp(path, "-") == 0 ? "standard input" : path, decoded_only);
+    sl_trace_free(t);
     return code;
 }
 

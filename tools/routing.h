@@ -1,8 +1,8 @@
 /* Recorded routing, replayed in a model's place: bench --routing.
  *
- * The file is text. Lines that begin with # are remarks; every other line is a token, "PROMPT PHASE
- * LAYERS": PHASE is p (prompt) or d (decoded), LAYERS are separated by ;, each a list of expert
- * numbers separated by commas, the most wanted first. All tokens have the same number of layers. */
+ * The file is a trace of any form (trace/trace.h), most simply lines of text: "PROMPT PHASE
+ * LAYERS", PHASE p (prompt) or d (decoded), LAYERS separated by ;, each a list of expert numbers
+ * separated by commas, the most wanted first. Layers in which nobody chose any are left out. */
 #ifndef CLI_ROUTING_H
 #define CLI_ROUTING_H
 

@@ -2,7 +2,7 @@
  *
  * This file chooses the verb; each verb has a file of its own and gets parsed arguments. They use
  * include/sluice.h only, as any other application would, but for pack, calib, diff and verify
- * --deep, which handle model files themselves. */
+ * --deep, which handle model files themselves, and trace. */
 #define _POSIX_C_SOURCE 200809L
 #include "include/sluice.h"
 
@@ -13,6 +13,7 @@
 
 #include "tools/interrupt.h"
 #include "tools/json_out.h"
+#include "tools/open_model.h"
 #include "tools/report.h"
 #include "tools/verbs.h"
 
@@ -69,6 +70,14 @@ static const struct cli_verb_entry verbs[] = {
      "prefill: one prompt. With --warm N, N tokens are decoded before and after it.\n"
      "--routing TRACE replays recorded routing, so that a model of random weights meets real\n"
      "reuse of experts.\n"},
+    {"trace", CLI_TRACE, NULL, "which experts a workload uses, and what another cache would do",
+     "replay FILE | report FILE [FILE2] -o PAGE.html | convert FROM TO  [options]",
+     "FILE is what --trace of run, eval, ppl and bench has recorded, or routing in another form:\n"
+     "CSV, JSON lines, text, or BigMoeOnEdge's CSV, gzipped or not. replay sends it through the\n"
+     "expert cache with other sizes and policies, as in\n"
+     "    sluice trace replay FILE --cache 10%,20%,2G --policy default,lru,belady\n"
+     "and says how far each is from the optimum. report writes a page of charts and tables.\n"
+     "convert writes another form. docs/TRACING.md is the guide.\n"},
 };
 
 const struct cli_verb_entry *cli_verb_at(size_t index)
@@ -163,12 +172,36 @@ static int is_bench_of_model(const struct cli_verb_entry *verb, int argc, char *
            (strcmp(argv[0], "decode") == 0 || strcmp(argv[0], "prefill") == 0);
 }
 
+/* What the first word after `trace` asks for, with the mask of its options; NULL: nothing known. */
+static int (*trace_subject(int argc, char **argv, unsigned *mask))(const struct cli_args *)
+{
+    static const struct {
+        const char *name;
+        unsigned verb;
+        int (*run)(const struct cli_args *args);
+    } subjects[] = {
+        {"replay", CLI_TRACE_REPLAY, cli_trace_replay},
+        {"report", CLI_TRACE_REPORT, cli_trace_report},
+        {"convert", CLI_TRACE_CONVERT, cli_trace_convert},
+    };
+    for (size_t i = 0; i < sizeof subjects / sizeof subjects[0]; i++) {
+        if (argc < 1 || strcmp(argv[0], subjects[i].name) != 0) continue;
+        *mask = subjects[i].verb;
+        return subjects[i].run;
+    }
+    return NULL;
+}
+
 static int run_verb(const struct cli_verb_entry *verb, int argc, char **argv)
 {
     struct cli_args args;
     int (*run)(const struct cli_args *args) = verb->run;
     unsigned mask = verb->verb & ~(unsigned)CLI_BENCH_MODEL;
     const char *subject = NULL;
+    if (verb->verb == CLI_TRACE && (run = trace_subject(argc, argv, &mask)) != NULL) {
+        argc--;
+        argv++;
+    }
     if (is_bench_of_model(verb, argc, argv)) {
         run = cli_bench_model;
         mask = CLI_BENCH_MODEL;
@@ -184,11 +217,20 @@ static int run_verb(const struct cli_verb_entry *verb, int argc, char **argv)
         return CLI_EXIT_OK;
     }
     if (args.version) return print_version(args.json);
+    if (run == NULL) {
+        if (args.input)
+            cli_error("trace: found '%s', wanted: sluice trace replay, report or convert",
+                      args.input);
+        else
+            cli_error("trace needs something to do: sluice trace replay, report or convert");
+        return CLI_EXIT_USAGE;
+    }
     if (args.list_archs) return print_archs(args.json);
     cli_report_init(args.quiet);
     for (size_t i = 0; i < CLI_REMARKS_MAX && args.remarks[i].option; i++)
         cli_note("%s: %s", args.remarks[i].option, args.remarks[i].text);
-    return run(&args);
+    int code = run(&args);
+    return code == CLI_EXIT_OK && cli_model_complained() ? CLI_EXIT_FAILURE : code;
 }
 
 static int help(const char *topic)
@@ -214,7 +256,7 @@ static int choose(int argc, char **argv)
 {
     if (argc < 2) {
         cli_error("usage: sluice run -m MODEL -p TEXT; the verbs are run, eval, ppl, calib, "
-                  "pack, info, tokenize, verify, diff, bench, help; see 'sluice --help'");
+                  "pack, info, tokenize, verify, diff, bench, trace, help; see 'sluice --help'");
         return CLI_EXIT_USAGE;
     }
     const char *word = argv[1];

@@ -13,6 +13,9 @@ int cli_info(const struct cli_args *args);
 int cli_tokenize(const struct cli_args *args);
 int cli_verify(const struct cli_args *args);
 int cli_diff(const struct cli_args *args);
+int cli_trace_convert(const struct cli_args *args);
+int cli_trace_replay(const struct cli_args *args);
+int cli_trace_report(const struct cli_args *args);
 int cli_bench(const struct cli_args *args);
 int cli_bench_model(const struct cli_args *args); /* subject: decode or prefill */
 

@@ -22,7 +22,7 @@ PIN(SLUICE_E_NUMERIC == -33);
 PIN(SLUICE_E_UNSUPPORTED == -40);
 PIN(SLUICE_E_TEMPLATE == -41);
 
-PIN(sizeof(sluice_options) == 136);
+PIN(sizeof(sluice_options) == 144);
 PIN(offsetof(sluice_options, ram_bytes) == 8);
 PIN(offsetof(sluice_options, log) == 40);
 PIN(offsetof(sluice_options, chat_template) == 72);
@@ -33,6 +33,7 @@ PIN(offsetof(sluice_options, experts_used) == 104);
 PIN(offsetof(sluice_options, drop_cold) == 116);
 PIN(offsetof(sluice_options, graft_path) == 120);
 PIN(offsetof(sluice_options, graft_layer) == 128);
+PIN(offsetof(sluice_options, trace) == 136);
 PIN(SLUICE_GRAFT_OUTPUT == 0x10001);
 PIN(SLUICE_ISA_NEON == 3);
 PIN(SLUICE_ISA_I8MM == 5);

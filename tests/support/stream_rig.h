@@ -22,6 +22,7 @@ struct rig {
     struct stream_setup setup;
     struct sl_io_fault_plan at_open; /* from the first read of opening on */
     const char *hot_list;            /* NULL: none */
+    const char *trace;               /* NULL: none */
     int64_t fail_after;              /* charges from then on until one fails; -1: none does */
     /* After it. */
     sluice_model *model;
@@ -61,6 +62,7 @@ static inline sluice_err rig_try_open(struct rig *g, sluice_error *e)
     const struct api_hook hook = {rig_wrap, g};
 
     o.hot_list = g->hot_list;
+    o.trace = g->trace;
     g->wrapper = NULL;
     sluice_err err = api_model_open(g->path, &o, &hook, &g->model, e);
     if (err != SLUICE_OK) return err;

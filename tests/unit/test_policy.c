@@ -71,7 +71,7 @@ static double by_count(const struct history *h, uint32_t l, uint32_t x)
 
 static double by_decayed_count(const struct history *h, uint32_t l, uint32_t x)
 {
-    return count(h, l, x, 64);
+    return count(h, l, x, 64) * sl_pow(2, h->visits[l] / 64.0); /* on one clock for all layers */
 }
 
 static uint32_t next_random(uint32_t *seed, uint32_t below)

@@ -10,8 +10,9 @@
 
 #include <cmocka.h>
 
-#include "expert_cache/trace_replay.h"
 #include "include/sluice.h"
+#include "tests/support/made_trace.h"
+#include "trace/replay.h"
 
 #define DEMO SLUICE_SOURCE_DIR "/models/sluice-demo-q8_0.gguf"
 #define LAYERS 6
@@ -112,26 +113,33 @@ static void evaluate(struct rig *r, uint32_t n, bool one_by_one)
             fail_msg("%s", e.text);
 }
 
-static struct sl_ec_replay_result replay(const struct record *record, uint32_t slots_per_layer,
-                                         const struct sl_ec_policy *policy)
+/* The record as a trace; experts ascend, as the engine asks for them. */
+static struct sl_trace *trace_of(const struct record *record)
+{
+    struct sl_trace *t = made_trace(LAYERS, EXPERTS, TOP_K);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        made_eval(t, 1, false);
+        for (uint32_t l = 0; l < LAYERS; l++) {
+            uint16_t sorted[TOP_K];
+            uint32_t n = 0;
+            for (uint32_t x = 0; x < EXPERTS; x++)
+                for (uint32_t j = 0; j < TOP_K; j++)
+                    if (record->experts[i][l][j] == x) sorted[n++] = (uint16_t)x;
+            made_visit(t, l, sorted);
+        }
+    }
+    return t;
+}
+
+static struct sl_replay_result replay(const struct sl_trace *t, uint32_t slots,
+                                      const struct sl_ec_policy *policy)
 {
     struct sl_budget budget;
-    struct sl_ec_replay *r;
-    struct sl_ec_replay_result out;
+    struct sl_replay_result out;
+    struct sl_replay_config c = {.policy = policy, .n_slots = {slots}};
     sluice_error e;
     sl_budget_init(&budget, UINT64_MAX);
-    struct sl_ec_replay_config c = {LAYERS, EXPERTS, TOP_K, slots_per_layer, false, policy};
-    assert_int_equal(sl_ec_replay_open(&c, &budget, &e, &r), SLUICE_OK);
-    for (uint32_t t = 0; t < TOKENS; t++)
-        for (uint32_t l = 0; l < LAYERS; l++) {
-            uint32_t sorted[TOP_K], n = 0; /* the engine asks in ascending order */
-            for (uint32_t x = 0; x < EXPERTS; x++)
-                for (uint32_t i = 0; i < TOP_K; i++)
-                    if (record->experts[t][l][i] == x) sorted[n++] = x;
-            sl_ec_replay_visit(r, l, sorted, n);
-        }
-    sl_ec_replay_result(r, &out);
-    sl_ec_replay_close(r);
+    if (sl_replay(t, &c, &budget, &e, &out)) fail_msg("%s", e.text);
     return out;
 }
 
@@ -141,6 +149,7 @@ static void test_route__any_policy_and_size__hits_of_a_replay(void **state)
     static const uint32_t sizes[] = {TOP_K, 9, 20};
     struct record *record = calloc(1, sizeof *record);
     fill(record);
+    struct sl_trace *t = trace_of(record);
     for (uint32_t p = 0; sluice_cache_policy_name(p); p++)
         for (size_t i = 0; i < SL_ARRAY_LEN(sizes); i++) {
             sluice_options o = SLUICE_OPTIONS_INIT;
@@ -153,14 +162,15 @@ static void test_route__any_policy_and_size__hits_of_a_replay(void **state)
             sluice_session_route(r.session, from_record, record);
             evaluate(&r, TOKENS, true);
             sluice_session_get_stats(r.session, &stats);
-            struct sl_ec_replay_result want =
-                replay(record, sizes[i], sl_ec_policy_find(sluice_cache_policy_name(p)));
-            assert_int_equal(stats.uses, want.uses);
-            assert_int_equal(stats.hits, want.hits);
+            struct sl_replay_result want =
+                replay(t, (uint32_t)o.slots, sl_ec_policy_find(sluice_cache_policy_name(p)));
+            assert_int_equal(stats.uses, want.decode.uses);
+            assert_int_equal(stats.hits, want.decode.hits);
             assert_int_equal(stats.evictions, want.evictions);
-            assert_true(want.hits > 0 && want.hits < want.uses);
+            assert_true(want.decode.hits > 0 && want.decode.hits < want.decode.uses);
             close_rig(&r);
         }
+    made_trace_free(t);
     free(record);
 }
 

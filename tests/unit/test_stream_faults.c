@@ -51,6 +51,7 @@ static void rig_prepare(size_t way, const char *path, uint32_t slots)
     u.prefetch = ways[way].prefetch;
     u.threads = 1 + way % 2;
     rig = (struct rig){.path = path, .setup = u, .fail_after = -1, .right = right};
+    if (way == 0 || way == 3) rig.trace = "/dev/null"; /* recorded, with and without guesses */
     rig_set_text(&rig, N_IDS);
 }
 

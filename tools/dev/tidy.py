@@ -27,13 +27,15 @@ EXEMPT_NAMES = {"CMakeLists.txt", "README.md", "__init__.py"}
 
 # A module may include those of a lower rank, and itself.
 RANK = {"base": 0, "io": 1, "formats": 2, "pack": 3, "expert_cache": 3, "router": 4,
-        "engine/kernels": 5, "engine/text": 5, "engine": 6, "tools": 7, "examples": 7}
-# Files of the program that use the module pack, and with it the modules it stands on.
-PACKS_MODELS = re.compile(r'^\s*#\s*include "(pack/|tools/(weights|calib|pack)\w*\.h)', re.M)
+        "trace": 4, "engine/kernels": 5, "engine/text": 5, "engine": 6, "tools": 7, "examples": 7}
+# Files of the program that use the modules pack or trace, and with them those they stand on.
+PACKS_MODELS = re.compile(
+    r'^\s*#\s*include "(pack/|trace/|tools/(weights|calib|pack|trace)\w*\.h)', re.M)
 # Headers of other projects: where they may be used. A library has one file of ours around it.
 THIRD_PARTY = {"pcre2.h": "engine/text/", "utf8proc.h": "engine/text/", "cJSON.h": "tools/",
                "histedit.h": "tools/",
                "liburing.h": "io/", "xxhash.h": "formats/", "msgpack.h": "formats/",
+               "zlib.h": "trace/",
                "cmocka.h": "tests/"}
 
 RULES = []
@@ -286,7 +288,7 @@ def include_problem(f, module, name):
     other = owner_of(name) if "/" in name else module
     if other is None:
         return "not a header of a module"
-    if module == "tools" and (other == "pack" or PACKS_MODELS.search(f.text)):
+    if module == "tools" and (other in ("pack", "trace") or PACKS_MODELS.search(f.text)):
         return None  # pack, diff and the like handle model files themselves
     if module in ("tools", "examples"):
         return None if other == module else "programs use sluice.h and their own headers only"
