@@ -276,7 +276,7 @@ static void put_speed(const struct cli_rep_trace *rt, struct cli_rep *r)
     cli_rep_section(r, "speed");
     cli_rep_number(r, "drive_bytes_per_s", drive);
     cli_rep_string(r, "drive_source",
-                   rt->speed.drive_rate > 0 ? "as given" : "median of the reads");
+                   rt->speed.drive_rate > 0 ? "as given" : "as recorded, while it read");
     cli_rep_number(r, "compute_ms", rt->speed.compute_ms > 0 ? rt->speed.compute_ms : NAN);
     cli_rep_string(r, "compute_source", rt->speed.compute_ms > 0 ? "as given" : "as recorded");
 }

@@ -113,7 +113,8 @@ static struct cli_json *place(struct cli_rep *r, const char *key, const char **c
     return r->row;
 }
 
-double cli_rep_rounded(double value)
+/* To six digits; whole numbers stay as they are. */
+static double rounded(double value)
 {
     char text[32];
     if (floor(value) == value && fabs(value) < WHOLE_MAX) return value;
@@ -136,7 +137,7 @@ void cli_rep_number(struct cli_rep *r, const char *key, double value)
         cli_rep_null(r, key);
         return;
     }
-    value = cli_rep_rounded(value);
+    value = rounded(value);
     (void)snprintf(text, sizeof text, floor(value) == value ? "%.15g" : "%.6g", value);
     cli_json_number(place(r, key, &column), key, value);
     csv_value(r, column, text);

@@ -41,7 +41,4 @@ void cli_rep_known_string(struct cli_rep *r, const char *key, const char *text);
 /* A whole list in one cell; in CSV each has its index for a column. */
 void cli_rep_counts(struct cli_rep *r, const int32_t *values, size_t n);
 
-/* Rounded to six digits, as in the output. */
-double cli_rep_rounded(double value);
-
 #endif

@@ -292,7 +292,10 @@ sluice_err sl_trace_build_close(struct sl_trace_build *build, sluice_error *e,
         *(t->evals[i].e.prompt ? &prompt : &tokens) += t->evals[i].e.n_tokens;
     sluice_err code = SLUICE_OK;
     if (tokens + prompt == 0 || t->n_visits == 0)
-        code = sl_fail(e, SLUICE_E_FORMAT, "holds no tokens, or not one that is whole");
+        code = t->cut
+                   ? sl_fail(e, SLUICE_E_TRUNCATED,
+                             "the recording was cut off before its first token was written whole")
+                   : sl_fail(e, SLUICE_E_FORMAT, "holds no tokens, or not one that is whole");
     else if (tokens > UINT32_MAX || prompt > UINT32_MAX || t->n_evals > UINT32_MAX)
         code = sl_fail(e, SLUICE_E_LIMIT, "more than 4,294,967,295 tokens");
     if (code != SLUICE_OK) {

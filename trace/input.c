@@ -111,7 +111,6 @@ void sl_trace_input_close(struct sl_trace_input *in)
 }
 
 const char *sl_trace_input_name(const struct sl_trace_input *in) { return in->name; }
-uint64_t sl_trace_input_line_number(const struct sl_trace_input *in) { return in->line; }
 
 sluice_err sl_trace_input_blame(const struct sl_trace_input *in, sluice_error *e, sluice_err code)
 {

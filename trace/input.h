@@ -16,9 +16,8 @@ SL_MUST_CHECK sluice_err sl_trace_input_open(const char *path, sl_trace_progress
                                              struct sl_trace_input **out);
 void sl_trace_input_close(struct sl_trace_input *in); /* NULL is fine */
 
-/* For messages: its name, and the number of the line that was read last, from 1. */
+/* For messages. */
 const char *sl_trace_input_name(const struct sl_trace_input *in);
-uint64_t sl_trace_input_line_number(const struct sl_trace_input *in);
 
 /* The next bytes, unpacked, without taking them: up to 4 KiB, fewer only where it ends. */
 SL_MUST_CHECK sluice_err sl_trace_input_peek(struct sl_trace_input *in, struct sl_str *out,

@@ -22,7 +22,7 @@ const MEASURES = {
   wait_share: "Part of the time that is waiting",
   token_dense_ms: "Computing dense parts, a token",
   token_expert_ms: "Computing experts, a token",
-  drive_bytes_per_s: "Drive, median read",
+  drive_bytes_per_s: "Drive, while it reads",
   slots: "Slots",
   slot_share: "Slots, part of the experts",
   default_hit_rate: "Default policy at this size",
