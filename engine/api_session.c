@@ -140,17 +140,34 @@ void sluice_session_close(sluice_session *s)
     sl_free(s);
 }
 
-sluice_err sluice_session_eval(sluice_session *s, const int32_t *ids, size_t n, float *logits,
-                               sluice_error *error)
+/* all: [n][n_vocab]; last: [n_vocab]; either may be NULL. */
+static sluice_err evaluate(sluice_session *s, const int32_t *ids, size_t n, float *all, float *last,
+                           sluice_error *error)
 {
     uint64_t saved = 0, before = s->s.history.count;
+    const float *logits;
     sluice_err err = api_enter(s->model, &saved, error);
     if (err != SLUICE_OK) return err;
-    err = sl_session_eval(&s->s, ids, n, logits, NULL, error);
-    if (err != SLUICE_OK) sl_session_truncate(&s->s, before);
+    err = sl_session_eval(&s->s, ids, n, all, last ? &logits : NULL, error);
+    if (err != SLUICE_OK)
+        sl_session_truncate(&s->s, before);
+    else if (last)
+        memcpy(last, logits, s->s.m->n_vocab * sizeof *last);
     api_look_at_experts(s);
     api_leave(s->model, saved);
     return err;
+}
+
+sluice_err sluice_session_eval(sluice_session *s, const int32_t *ids, size_t n, float *logits,
+                               sluice_error *error)
+{
+    return evaluate(s, ids, n, logits, NULL, error);
+}
+
+sluice_err sluice_session_eval_last(sluice_session *s, const int32_t *ids, size_t n, float *logits,
+                                    sluice_error *error)
+{
+    return evaluate(s, ids, n, NULL, logits, error);
 }
 
 void sluice_session_truncate(sluice_session *s, size_t n_tokens)

@@ -72,6 +72,24 @@ static bool store_heads(const struct attn_job *j, const float *x, enum sl_kv_sid
     return ok;
 }
 
+/* The query of token t of the chunk, which is not quiet. */
+static float *query_of(const struct attn_job *j, uint64_t t)
+{
+    return j->c->session->scratch.q + (t - sl_quiet(j->c)) * j->y->wq.rows;
+}
+
+static void finish_query(struct attn_job *j, uint32_t t)
+{
+    const struct sl_layer *y = j->y;
+    const struct sl_session *s = j->c->session;
+    float *q = query_of(j, t);
+    const struct heads heads = {q, y->n_heads, j->q_step};
+    if (y->bq) s->compute.kernels->add(y->bq, y->wq.rows, q);
+    norm_heads(j, heads, y->q_norm, y->q_norm_whole);
+    if (s->m->clamp_qkv > 0.0f) clamp(q, y->wq.rows, s->m->clamp_qkv);
+    rotate_heads(j, heads, t);
+}
+
 /* One token's q, k and v, from projection to what attention reads. */
 static void finish_token(void *arg, uint32_t t, uint32_t worker)
 {
@@ -79,22 +97,18 @@ static void finish_token(void *arg, uint32_t t, uint32_t worker)
     struct attn_job *j = arg;
     const struct sl_layer *y = j->y;
     const struct sl_session *s = j->c->session;
-    float *q = s->scratch.q + (uint64_t)t * y->wq.rows,
-          *k = s->scratch.k + (uint64_t)t * y->wk.rows;
+    float *k = s->scratch.k + (uint64_t)t * y->wk.rows;
     float *v = s->scratch.v + (uint64_t)t * y->wv.rows;
-    if (y->bq) s->compute.kernels->add(y->bq, y->wq.rows, q);
     if (y->bk) s->compute.kernels->add(y->bk, y->wk.rows, k);
     if (y->bv) s->compute.kernels->add(y->bv, y->wv.rows, v);
-    const struct heads qs = {q, y->n_heads, j->q_step}, ks = {k, y->n_kv_heads, s->m->head_k};
-    norm_heads(j, qs, y->q_norm, y->q_norm_whole);
+    const struct heads ks = {k, y->n_kv_heads, s->m->head_k};
     norm_heads(j, ks, y->k_norm, y->k_norm_whole);
     if (s->m->clamp_qkv > 0.0f) { /* after the norms, as OLMoE does */
-        clamp(q, y->wq.rows, s->m->clamp_qkv);
         clamp(k, y->wk.rows, s->m->clamp_qkv);
         clamp(v, y->wv.rows, s->m->clamp_qkv);
     }
-    rotate_heads(j, qs, t);
     rotate_heads(j, ks, t);
+    if (t >= sl_quiet(j->c)) finish_query(j, t);
     bool ok = store_heads(j, k, SL_KV_KEYS, t);
     ok &= store_heads(j, v, SL_KV_VALUES, t);
     if (!ok) atomic_store_explicit(&j->bad, true, memory_order_relaxed);
@@ -172,7 +186,7 @@ static bool begin_rows(const struct attn_job *j, struct online *o, uint32_t work
     for (uint32_t row = 0; row < n_rows; row++) {
         uint64_t t = o->token + row / o->n_heads;
         uint32_t h = o->head + row % o->n_heads;
-        const float *q = scratch->q + t * j->y->wq.rows + h * j->q_step;
+        const float *q = query_of(j, t) + h * j->q_step;
         int16_t *codes = scratch->att_q + (first + row) * scratch->att_q_stride;
         float *d = scratch->att_d + (first + row) * scratch->att_d_stride;
         if (s->kv.type == SL_KV_Q8)
@@ -195,11 +209,10 @@ static void finish_row(const struct attn_job *j, const struct online *o, uint32_
     uint32_t n = s->m->head_v, h = o->head + row % o->n_heads;
     uint64_t t = o->token + row / o->n_heads;
     float *acc = o->acc + (uint64_t)row * n;
-    float *out = s->scratch.attn.f + t * j->y->wo.cols + (uint64_t)h * n;
+    float *out = s->scratch.attn.f + (t - sl_quiet(j->c)) * j->y->wo.cols + (uint64_t)h * n;
     k->scale(1.0f / o->sum[row], n, acc);
     if (j->y->gated)
-        k->sigmoid_mul(s->scratch.q + t * j->y->wq.rows + h * j->q_step + s->m->head_k, acc, n,
-                       out);
+        k->sigmoid_mul(query_of(j, t) + h * j->q_step + s->m->head_k, acc, n, out);
     else
         memcpy(out, acc, n * sizeof *out);
 }
@@ -226,7 +239,8 @@ static void attend(void *arg, uint32_t task, uint32_t worker)
     struct attn_job *j = arg;
     uint32_t group = j->y->n_heads / j->y->n_kv_heads;
     uint32_t part = task / j->token_tasks;
-    uint32_t t = task % j->token_tasks * j->tokens, h = part % j->head_tasks * j->heads;
+    uint32_t t = sl_quiet(j->c) + task % j->token_tasks * j->tokens;
+    uint32_t h = part % j->head_tasks * j->heads;
     struct online o = {.token = t,
                        .n_tokens = j->c->n - t < j->tokens ? j->c->n - t : j->tokens,
                        .n_heads = group - h < j->heads ? group - h : j->heads,
@@ -271,7 +285,8 @@ static uint32_t heads_together(uint32_t group, uint32_t kv_heads, uint32_t threa
 static void attend_all(struct attn_job *j)
 {
     struct sl_pool *pool = j->c->session->compute.pool;
-    uint32_t n = j->c->n, kv_heads = j->y->n_kv_heads, group = j->y->n_heads / kv_heads;
+    uint32_t n = j->c->n - sl_quiet(j->c), kv_heads = j->y->n_kv_heads;
+    uint32_t group = j->y->n_heads / kv_heads;
     uint32_t threads = sl_pool_threads(pool);
     j->heads = heads_together(group, n * kv_heads, threads);
     j->head_tasks = tasks_of(group, j->heads);
@@ -291,11 +306,13 @@ static sluice_err project_qkv(const struct sl_chunk *c, const struct sl_layer *y
     struct sl_mm mm[3];
     for (int i = 0; i < 3; i++) {
         const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.norm, w[i]->type);
+        uint32_t first = i == 0 ? sl_quiet(c) : 0;
         if (!x) return sl_not_finite(c, "input of attention");
-        mm[i] = (struct sl_mm){*w[i], x, c->n, out[i], w[i]->rows, 0};
+        mm[i] = (struct sl_mm){*w[i], x + first, c->n - first, out[i], w[i]->rows, 0};
     }
     if (s->observer.fn) sl_observe_attn_input(c);
-    sl_mm_run(&s->compute, mm, 3);
+    bool all_quiet = sl_quiet(c) == c->n;
+    sl_mm_run(&s->compute, mm + all_quiet, 3 - all_quiet);
     return SLUICE_OK;
 }
 
@@ -314,7 +331,9 @@ sluice_err sl_attention(const struct sl_chunk *c)
     if (atomic_load_explicit(&j.bad, memory_order_relaxed))
         return sl_not_finite(c,
                              "a query, key or value (f32 keys and values have the widest range)");
-    sl_acts_begin(&s->scratch.attn, c->n, y->wo.cols);
+    uint32_t n = c->n - sl_quiet(c);
+    if (n == 0) return SLUICE_OK;
+    sl_acts_begin(&s->scratch.attn, n, y->wo.cols);
     attend_all(&j);
     if (atomic_load_explicit(&j.bad, memory_order_relaxed)) return sl_not_finite(c, "a query");
 
@@ -322,7 +341,7 @@ sluice_err sl_attention(const struct sl_chunk *c)
     const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.attn, y->wo.type);
     if (!x) return sl_not_finite(c, "output of attention");
     if (s->observer.fn) sl_observe_attn_output(c);
-    struct sl_mm mm = {y->wo, x, c->n, s->scratch.out, s->m->n_embd, 0};
+    struct sl_mm mm = {y->wo, x, n, s->scratch.out, s->m->n_embd, 0};
     sl_mm_run(&s->compute, &mm, 1);
     sl_add_bias(c, y->bo, s->scratch.out, s->m->n_embd);
     sl_phase_next(&s->phases, SL_PHASE_OTHER);

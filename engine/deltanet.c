@@ -240,8 +240,9 @@ sluice_err sl_deltanet(const struct sl_chunk *c)
     const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.attn, y->out.type);
     if (!x) return sl_not_finite(c, "output of DeltaNet");
     if (s->observer.fn) sl_observe_delta_output(c);
-    struct sl_mm mm = {y->out, x, c->n, s->scratch.out, s->m->n_embd, 0};
-    sl_mm_run(&s->compute, &mm, 1);
+    uint32_t first = sl_quiet(c);
+    struct sl_mm mm = {y->out, x + first, c->n - first, s->scratch.out, s->m->n_embd, 0};
+    if (mm.n_tokens > 0) sl_mm_run(&s->compute, &mm, 1);
     sl_phase_next(&s->phases, SL_PHASE_OTHER);
     return SLUICE_OK;
 }

@@ -2,6 +2,7 @@
  * nothing a token computes depends on which others are in its chunk. */
 #include <float.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "engine/record.h"
@@ -54,7 +55,7 @@ void sl_norm_chunk(const struct sl_chunk *c, const float *weight)
 void sl_add_bias(const struct sl_chunk *c, const float *bias, float *y, uint32_t cols)
 {
     if (!bias) return;
-    for (uint32_t t = 0; t < c->n; t++)
+    for (uint32_t t = 0; t < c->n - sl_quiet(c); t++)
         c->session->compute.kernels->add(bias, cols, y + (uint64_t)t * cols);
 }
 
@@ -78,12 +79,24 @@ static bool all_finite(const float *x, uint64_t n)
 
 /* ---- layers ----------------------------------------------------------------------------- */
 
-static sluice_err compute_layer(const struct sl_chunk *c)
+/* From here on the chunk is those of its tokens that are not quiet. */
+static void leave_quiet(struct sl_chunk *c)
+{
+    uint64_t row = c->session->m->n_embd, quiet = sl_quiet(c);
+    float *x = c->session->scratch.x;
+    memmove(x, x + quiet * row, c->n_out * row * sizeof *x);
+    c->pos += (uint32_t)quiet;
+    c->n = c->n_out;
+}
+
+static sluice_err compute_layer(struct sl_chunk *c)
 {
     struct sl_session *s = c->session;
     const struct sl_layer *y = &s->m->layers[c->layer];
     sluice_err err = y->is_delta ? sl_deltanet(c) : sl_attention(c);
     if (err != SLUICE_OK) return err;
+    if (sl_quiet(c) > 0) leave_quiet(c);
+    if (c->n == 0) return SLUICE_OK;
     add_residual(c);
     uint64_t n = (uint64_t)c->n * s->m->n_embd;
     if (!sl_norm_safe(s->scratch.x, n)) return sl_not_finite(c, "the result of attention");
@@ -119,7 +132,7 @@ static void tell_times(const struct sl_chunk *c, uint32_t layer, const struct so
     s->on_layer(s->on_layer_user, layer, c->n, &t);
 }
 
-static sluice_err run_layer(const struct sl_chunk *c)
+static sluice_err run_layer(struct sl_chunk *c)
 {
     struct sl_session *s = c->session;
     struct so_far before;
@@ -163,10 +176,21 @@ static sluice_err show_head(const struct sl_chunk *c)
     return SLUICE_OK;
 }
 
-static sluice_err compute_chunk(struct sl_chunk *c, const int32_t *ids, float *logits,
+/* Of how many tokens the last layer's output is wanted: of those that the head is asked for. But
+ * observers and recordings are to see all, and sticky routing depends on the choices before. */
+static uint32_t tokens_out(const struct sl_chunk *c, const float *logits, bool want_last)
+{
+    const struct sl_session *s = c->session;
+    if (logits || s->observer.fn || s->m->record || s->sticky) return c->n;
+    return want_last ? 1 : 0;
+}
+
+static sluice_err compute_chunk(const struct sl_chunk *chunk, const int32_t *ids, float *logits,
                                 bool want_last)
 {
+    struct sl_chunk now = *chunk, *c = &now;
     struct sl_session *s = c->session;
+    c->n_out = tokens_out(c, logits, want_last);
     sluice_err err = sl_embed(c, ids);
     if (err != SLUICE_OK) return err;
     if (!sl_norm_safe(s->scratch.x, (uint64_t)c->n * s->m->n_embd))
@@ -191,7 +215,8 @@ static sluice_err compute_chunk(struct sl_chunk *c, const int32_t *ids, float *l
     return err;
 }
 
-static sluice_err run_chunk(struct sl_chunk *c, const int32_t *ids, float *logits, bool want_last)
+static sluice_err run_chunk(const struct sl_chunk *c, const int32_t *ids, float *logits,
+                            bool want_last)
 {
     struct sl_record *record = c->session->m->record;
     if (record) sl_record_eval(record, c);
@@ -247,7 +272,7 @@ static sluice_err catch_up(struct sl_session *s, sluice_error *e)
     uint32_t n = (uint32_t)s->history.count, at = sl_recurrent_known(&s->recurrent, n);
     sluice_err err = SLUICE_OK;
     while (at < n && err == SLUICE_OK) {
-        struct sl_chunk c = {s, n - at < s->chunk ? n - at : s->chunk, at, 0, e, true};
+        struct sl_chunk c = {s, n - at < s->chunk ? n - at : s->chunk, at, 0, e, true, 0};
         err = run_chunk(&c, s->history.ids + at, NULL, false);
         if (err == SLUICE_OK) s->eval_tokens += c.n;
         at += c.n;
@@ -284,7 +309,8 @@ sluice_err sl_session_eval(struct sl_session *s, const int32_t *ids, size_t n, f
     if (err == SLUICE_OK && n > 1) sl_recurrent_keep(&s->recurrent);
     for (size_t at = 0; at < n && err == SLUICE_OK;) {
         uint32_t step = n - at < s->chunk ? (uint32_t)(n - at) : s->chunk;
-        struct sl_chunk c = {s, step, (uint32_t)s->history.count, 0, e, n > 1 || s->reads_prompt};
+        bool prompt = n > 1 || s->reads_prompt;
+        struct sl_chunk c = {s, step, (uint32_t)s->history.count, 0, e, prompt, 0};
         err = grow_kv(s, c.pos + step);
         if (err == SLUICE_OK) err = grow_ids(s, c.pos + step);
         if (err != SLUICE_OK) {

@@ -155,15 +155,25 @@ struct sl_chunk {
     uint32_t n, pos;
     uint32_t layer;
     sluice_error *e;
-    bool prompt; /* given, not decoded: for recordings */
+    bool prompt;    /* given, not decoded: for recordings */
+    uint32_t n_out; /* of so many tokens, the last ones, the last layer's output is wanted */
 };
+
+/* How many tokens of the chunk, the first ones, are quiet in its layer: nothing is wanted of them
+ * there but that later ones can look back at them, so their keys and values, or their part of a
+ * recurrent state. */
+static inline uint32_t sl_quiet(const struct sl_chunk *c)
+{
+    return c->layer + 1 == c->session->m->n_layers ? c->n - c->n_out : 0;
+}
 
 /* Rows of the embedding table to scratch.x. Errors of reading. */
 SL_MUST_CHECK sluice_err sl_embed(const struct sl_chunk *c, const int32_t *ids);
 #define SL_EMBED_BATCH 32u /* rows read at once, at most */
 /* Bytes of scratch.embd_stage. */
 uint64_t sl_embed_room(const struct sl_model *m);
-/* scratch.out = attention(norm(scratch.x)); writes keys and values of the chunk. */
+/* scratch.out = attention(norm(scratch.x)), of tokens that are not quiet; writes keys and values of
+ * all. */
 SL_MUST_CHECK sluice_err sl_attention(const struct sl_chunk *c);
 /* The same of a gated DeltaNet layer; its state takes in the chunk. */
 SL_MUST_CHECK sluice_err sl_deltanet(const struct sl_chunk *c);
@@ -173,7 +183,7 @@ SL_MUST_CHECK sluice_err sl_dense_ffn(const struct sl_chunk *c, const struct sl_
 SL_MUST_CHECK sluice_err sl_moe_ffn(const struct sl_chunk *c);
 /* Fills scratch.norm with norm(scratch.x). */
 void sl_norm_chunk(const struct sl_chunk *c, const float *weight);
-/* Adds bias (NULL: nothing) to n rows of cols elements. */
+/* Adds bias (NULL: nothing) to a row of cols elements for each token that is not quiet. */
 void sl_add_bias(const struct sl_chunk *c, const float *bias, float *y, uint32_t cols);
 /* observe.c: shows what has just been made, where the session has an observer: norm of the chunk as
  * input of attention, of a dense network (or the shared expert), of the router and of the head;

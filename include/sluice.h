@@ -478,6 +478,16 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_eval(sluice_session *sess
                                                             const int32_t *ids, size_t n,
                                                             float *logits, sluice_error *error);
 
+/* The same for a prompt: logits, [n_vocab] f32, is the distribution after the last token alone, to
+ * the bit what sluice_session_eval has there. The last layer is then computed for that token only,
+ * and for none where sluice_session_eval is given NULL: of the others only their keys, values and
+ * recurrent state are wanted. (Recording, observers and sticky routing want all.) Returns what
+ * sluice_session_eval returns. Thread: one per handle. */
+SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_eval_last(sluice_session *session,
+                                                                 const int32_t *ids, size_t n,
+                                                                 float *logits,
+                                                                 sluice_error *error);
+
 /* Keeps the first n_tokens of the context (n_tokens <= its length) and forgets the rest. A model
  * with recurrent layers (Qwen3-Next, Qwen3.5) can go back at once by one token, to where the last
  * call with several tokens began (of sluice_generate: the last chunk of the prompt), and to the

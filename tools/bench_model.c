@@ -123,7 +123,7 @@ static int decode(struct bench *b, size_t n, struct stretch *out)
     return CLI_EXIT_OK;
 }
 
-/* n tokens at once. */
+/* n tokens at once, as a prompt: the distribution after the last is wanted. */
 static int prefill(struct bench *b, size_t n, struct stretch *out)
 {
     sluice_error error;
@@ -132,7 +132,7 @@ static int prefill(struct bench *b, size_t n, struct stretch *out)
     for (size_t i = 0; i < n; i++) cli_ids_push(&ids, next_id(b, 0));
     look(b, &before);
     uint64_t begin_ns = cli_now_ns();
-    sluice_err err = sluice_session_eval(b->session, ids.ids, n, NULL, &error);
+    sluice_err err = sluice_session_eval_last(b->session, ids.ids, n, b->logits, &error);
     uint64_t ns = cli_now_ns() - begin_ns;
     cli_ids_free(&ids);
     if (err) return cli_fail(&error);

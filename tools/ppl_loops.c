@@ -61,8 +61,7 @@ static int evaluate(struct work *work, const int32_t *ids, size_t n)
 {
     sluice_error error;
     sluice_session *session = work->talk.session;
-    sluice_err err = n > 1 ? sluice_session_eval(session, ids, n - 1, NULL, &error) : SLUICE_OK;
-    if (!err) err = sluice_session_eval(session, ids + n - 1, 1, work->logits, &error);
+    sluice_err err = sluice_session_eval_last(session, ids, n, work->logits, &error);
     return err ? cli_fail(&error) : CLI_EXIT_OK;
 }
 

@@ -365,6 +365,41 @@ static void test_info__streaming__says_what_is_in_use(void **state)
     sluice_model_close(m);
 }
 
+static uint64_t uses_of_layer(const sluice_model *m, uint32_t layer)
+{
+    sluice_layer_stats stats = SLUICE_LAYER_STATS_INIT;
+    assert_int_equal(sluice_model_get_layer_stats(m, layer, &stats), 1);
+    return stats.uses;
+}
+
+/* The last layer is computed for tokens whose logits are wanted, the others for all. */
+static void test_eval__last_layer__serves_whose_logits_are_wanted(void **state)
+{
+    (void)state;
+    static float logits[4 * 65536];
+    const int32_t ids[20] = {5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22};
+    sluice_options o = options(0);
+    sluice_model_info info = SLUICE_MODEL_INFO_INIT;
+    sluice_model *m = NULL;
+    sluice_session *s = NULL;
+
+    o.slots = 100;
+    assert_int_equal(sluice_model_open(DEMO, &o, &m, &error), SLUICE_OK);
+    sluice_model_get_info(m, &info);
+    assert_true(info.n_vocab <= 65536);
+    assert_int_equal(sluice_session_open(m, &s, &error), SLUICE_OK);
+    assert_int_equal(sluice_session_eval(s, ids, 20, NULL, &error), SLUICE_OK);
+    assert_int_equal(uses_of_layer(m, 0), 20 * info.top_k);
+    assert_int_equal(uses_of_layer(m, info.n_layers - 1), 0);
+    assert_int_equal(sluice_session_eval_last(s, ids, 20, logits, &error), SLUICE_OK);
+    assert_int_equal(uses_of_layer(m, info.n_layers - 2), 40 * info.top_k);
+    assert_int_equal(uses_of_layer(m, info.n_layers - 1), info.top_k);
+    assert_int_equal(sluice_session_eval(s, ids, 4, logits, &error), SLUICE_OK);
+    assert_int_equal(uses_of_layer(m, info.n_layers - 1), 5 * info.top_k);
+    sluice_session_close(s);
+    sluice_model_close(m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +418,7 @@ int main(void)
         cmocka_unit_test(test_options__policy_names__in_the_order_of_the_enumeration),
         cmocka_unit_test(test_options__of_an_older_program__still_taken),
         cmocka_unit_test(test_info__streaming__says_what_is_in_use),
+        cmocka_unit_test(test_eval__last_layer__serves_whose_logits_are_wanted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

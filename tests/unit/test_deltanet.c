@@ -58,6 +58,22 @@ static void read_right(sluice_session *s, size_t from, size_t to, size_t step)
     assert_int_equal(sluice_session_length(s), to);
 }
 
+/* The text in three pieces: of the first no logits are wanted, of the others those after the last
+ * token. The last layer, which has a state, leaves out the rest. */
+static void read_for_last(sluice_session *s)
+{
+    const size_t ends[] = {11, 12, 33, N};
+    sluice_error e;
+    sluice_session_truncate(s, 0);
+    assert_int_equal(sluice_session_eval(s, ids, ends[0], NULL, &e), SLUICE_OK);
+    for (size_t i = 1; i < SL_ARRAY_LEN(ends); i++) {
+        float got[DELTA_VOCAB];
+        size_t n = ends[i] - ends[i - 1];
+        assert_int_equal(sluice_session_eval_last(s, ids + ends[i - 1], n, got, &e), SLUICE_OK);
+        assert_memory_equal(got, right[family_of(s)] + (ends[i] - 1) * DELTA_VOCAB, sizeof got);
+    }
+}
+
 /* ---- the same bits --------------------------------------------------------------------------- */
 
 static void test_deltanet__threads_chunks_isas__same_bits(void **state)
@@ -81,6 +97,7 @@ static void test_deltanet__threads_chunks_isas__same_bits(void **state)
             read_right(s, 0, N, N);
             sluice_session_truncate(s, 0);
             read_right(s, 0, N, 1 + i);
+            read_for_last(s);
             sluice_session_close(s);
             sluice_model_close(m);
         }

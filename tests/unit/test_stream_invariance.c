@@ -135,9 +135,29 @@ static void check(const struct model_case *c, const struct stream_setup *u, slui
                  stream_describe(u, text));
 }
 
-/* The text three times in one session: cold, warm (not for every combination), and from a cut on in
- * pieces of seven, which meets a warm cache too. */
-static void read_thrice(struct model_case *c, const struct stream_setup *u, sluice_session *s)
+/* As a program reads that samples from the distribution after a prompt: of its first part none is
+ * wanted, of its second that after the last token, and so of what follows. */
+static void read_for_last(struct model_case *c, const struct stream_setup *u, sluice_session *s)
+{
+    const struct stream_text *t = &c->text;
+    const size_t ends[] = {t->n / 3, t->n - t->n / 4, t->n - t->n / 4 + 1, t->n};
+    sluice_error e;
+
+    sluice_session_truncate(s, 0);
+    check(c, u, sluice_session_eval(s, t->ids, ends[0], NULL, &e), &e);
+    for (size_t i = 1; i < sizeof ends / sizeof *ends; i++) {
+        float *got = c->got + (ends[i] - 1) * t->n_vocab;
+        memset(got, 0xA5, stream_row_bytes(t));
+        check(c, u,
+              sluice_session_eval_last(s, t->ids + ends[i - 1], ends[i] - ends[i - 1], got, &e),
+              &e);
+    }
+    compare(c, u, "after the last token of a piece");
+}
+
+/* The text four times in one session: cold, warm (not for every combination), from a cut on in
+ * pieces of seven, which meets a warm cache too, and as a prompt (nor that). */
+static void read_four_times(struct model_case *c, const struct stream_setup *u, sluice_session *s)
 {
     const struct stream_text *t = &c->text;
     size_t cut = t->n / 3;
@@ -154,6 +174,7 @@ static void read_thrice(struct model_case *c, const struct stream_setup *u, slui
     sluice_session_truncate(s, cut);
     check(c, u, stream_pieces(s, t, (struct stream_span){cut, t->n, 7}, c->got, &e), &e);
     compare(c, u, "after a cut");
+    if (!c->cross) read_for_last(c, u, s);
 }
 
 static void run_row(struct model_case *c, const struct row *r)
@@ -173,7 +194,7 @@ static void run_row(struct model_case *c, const struct row *r)
     }
     check(c, &u, err, &e);
     check(c, &u, sluice_session_open(m, &s, &e), &e);
-    read_thrice(c, &u, s);
+    read_four_times(c, &u, s);
     sluice_session_close(s);
     sluice_model_close(m);
     c->runs++;
