@@ -56,9 +56,10 @@ static void scores_f32(const struct sl_k_query *query, const struct sl_k_kv *key
 {
     const float *key = keys->data;
     for (uint32_t j = 0; j < keys->n; j++, key += keys->head_dim) {
-        float lanes[8] = {0};
-        lanes_fma(lanes, query->f, key, keys->head_dim);
-        scores[j] = scale * lanes_sum(lanes);
+        float lanes[WIDE_LANES] = {0};
+        for (uint32_t i = 0; i < keys->head_dim; i++)
+            lanes[i % WIDE_LANES] = fmaf(query->f[i], key[i], lanes[i % WIDE_LANES]);
+        scores[j] = scale * wide_lanes_sum(lanes);
     }
 }
 
@@ -67,10 +68,10 @@ static void scores_f16(const struct sl_k_query *query, const struct sl_k_kv *key
 {
     const uint16_t *key = keys->data;
     for (uint32_t j = 0; j < keys->n; j++, key += keys->head_dim) {
-        float lanes[8] = {0};
+        float lanes[WIDE_LANES] = {0};
         for (uint32_t i = 0; i < keys->head_dim; i++)
-            lanes[i % 8] = fmaf(query->f[i], sl_f16_to_f32(key[i]), lanes[i % 8]);
-        scores[j] = scale * lanes_sum(lanes);
+            lanes[i % WIDE_LANES] = fmaf(query->f[i], sl_f16_to_f32(key[i]), lanes[i % WIDE_LANES]);
+        scores[j] = scale * wide_lanes_sum(lanes);
     }
 }
 

@@ -12,7 +12,9 @@
  *    row's result is d * acc.
  *  - A float dot product uses eight striped lanes: element i is fused-multiply-added to lane i mod
  *    8, elements in order; the lanes are summed as ((l0+l4)+(l2+l6)) + ((l1+l5)+(l3+l7)). Plain
- *    float sums use the same lanes and tree.
+ *    float sums use the same lanes and tree. Rows of float weights and float keys have 32 lanes,
+ *    so that each row keeps a wide processor busy by itself; l[i] + l[i+16] make 16 of them, l[i] +
+ *    l[i+8] of those eight.
  *  - -ffp-contract=off; every fused multiply-add is written out.
  * Weights may have any alignment; float arrays of ours are 64-byte aligned at their start unless
  * said otherwise. Where a scale in a file is infinite or NaN the result may be NaN; its payload is
@@ -174,7 +176,7 @@ struct sl_kernels {
      * finite or does not fit half precision. */
     bool (*store_kv[SL_KV_TYPES])(const float *x, uint32_t head_dim, void *data, uint16_t *scales);
     /* Of n query heads that share keys: scores[h * keys->n + j] = scale * (query h . key j). f32,
-     * f16: striped-lane float dot. int8: acc = 0; per group acc = fma(d * k_scale, (float)isum,
+     * f16: float dot of 32 lanes. int8: acc = 0; per group acc = fma(d * k_scale, (float)isum,
      * acc), isum an int32 sum of code products. */
     void (*attn_scores[SL_KV_TYPES])(const struct sl_k_query *queries, uint32_t n,
                                      const struct sl_k_kv *keys, float scale, float *scores);

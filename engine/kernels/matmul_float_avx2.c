@@ -1,8 +1,12 @@
-/* Matrix times vectors for float weights (F32, F16, BF16), for AVX2: the eight striped lanes are
- * one vector per row and activation. Several rows are in flight, since a fused multiply-add has to
- * wait for the one before it. */
+/* Matrix times vectors for float weights (F32, F16, BF16), for AVX2: the 32 striped lanes are four
+ * vectors. A row goes with two activations; with one, F32 goes row by row, as fast as a cache gives
+ * it, and what has to be converted goes by two rows. Not more: rows of a few KiB lie so that the
+ * first-level cache has few places for the same columns of many (eight at a time: F32 20 G
+ * weights/s where this gives 27, one Zen 4 core, November 2026). */
 #include "engine/kernels/kernel_variants.h"
 #include "engine/kernels/simd_avx2.h"
+
+#define LANES 32
 
 typedef __m256 load8_fn(const uint8_t *p);
 typedef float load1_fn(const uint8_t *p);
@@ -12,6 +16,7 @@ struct layout {
     load8_fn *load8;
     load1_fn *load1;
     uint32_t bytes; /* of a weight */
+    uint32_t rows;  /* times one activation at a time, 1 or 2 */
 };
 
 SL_INLINE __m256 load8_f32(const uint8_t *p)
@@ -28,80 +33,107 @@ SL_INLINE float load1_f32(const uint8_t *p) { return sl_f32_from_bits(sl_load_u3
 SL_INLINE float load1_f16(const uint8_t *p) { return _cvtsh_ss(sl_load_u16(p)); }
 SL_INLINE float load1_bf16(const uint8_t *p) { return sl_bf16_to_f32(sl_load_u16(p)); }
 
-#define ACCS 8 /* sums in flight: rows * activations */
-
-/* Which rows of a tile go together, and with how many activations; constants. */
-struct part {
-    uint32_t first, n_rows, n_x;
+/* The lanes of one row and one activation. */
+struct lanes {
+    __m256 v[LANES / 8];
 };
 
-/* Adds the elements from c on, fewer than eight, to the lanes and returns their sum. */
-SL_INLINE float finish(const struct layout l, const uint8_t *row, const float *x, uint32_t c,
-                       uint32_t cols, __m256 acc)
+/* Adds the last n products, fewer than 32, and returns the sum of the lanes. */
+SL_INLINE float finish(const struct layout l, const uint8_t *row, const float *x, uint32_t n,
+                       struct lanes acc)
 {
-    if (c == cols) return sum_lanes(acc);
-    float lanes[8];
-    _mm256_storeu_ps(lanes, acc);
-    for (uint32_t i = 0; c + i < cols; i++)
-        lanes[i] = __builtin_fmaf(l.load1(row + (uint64_t)(c + i) * l.bytes), x[c + i], lanes[i]);
-    return sum_lanes(_mm256_loadu_ps(lanes));
+    if (n > 0) {
+        float lanes[LANES];
+        for (int i = 0; i < 4; i++) _mm256_storeu_ps(lanes + 8 * i, acc.v[i]);
+        for (uint32_t i = 0; i < n; i++)
+            lanes[i] = __builtin_fmaf(l.load1(row + i * l.bytes), x[i], lanes[i]);
+        for (int i = 0; i < 4; i++) acc.v[i] = _mm256_loadu_ps(lanes + 8 * i);
+    }
+    return sum_lanes(
+        _mm256_add_ps(_mm256_add_ps(acc.v[0], acc.v[2]), _mm256_add_ps(acc.v[1], acc.v[3])));
 }
 
-/* out[i * p.n_rows + r] = row p.first + r times activation i. */
-SL_INLINE void part_times(const struct layout l, const struct part p, const struct sl_k_matmul *m,
-                          const struct tile *t, const struct sl_k_act *x, float out[ACCS])
+/* What is multiplied at a time: n_rows rows and n_x activations, constants. ahead: address from
+ * which as many rows are fetched meanwhile, or 0. */
+struct part {
+    const uint8_t *row[2];
+    const struct sl_k_act *x;
+    uint32_t n_rows, n_x, cols;
+    uintptr_t ahead;
+};
+
+/* y[i][r]: row r times activation i. */
+SL_INLINE void part_times(const struct layout l, const struct part p, float y[2][2])
 {
-    const uint8_t *const *row = t->row + p.first;
-    __m256 acc[ACCS];
+    struct lanes acc[2][2];
     uint32_t c = 0;
-    for (uint32_t i = 0; i < p.n_rows * p.n_x; i++) acc[i] = _mm256_setzero_ps();
-    for (; c + 8 <= m->cols; c += 8) {
-        if (p.first == 0) prefetch_next(t, c / 8, TILE_ROWS * 8 * l.bytes);
-        for (uint32_t r = 0; r < p.n_rows; r++) {
-            __m256 w = l.load8(row[r] + (uint64_t)c * l.bytes);
-            for (uint32_t i = 0; i < p.n_x; i++) {
-                __m256 *a = &acc[i * p.n_rows + r];
-                *a = _mm256_fmadd_ps(w, _mm256_loadu_ps(x[i].f + c), *a);
+    for (uint32_t r = 0; r < p.n_rows; r++)
+        for (uint32_t i = 0; i < p.n_x; i++)
+            for (int k = 0; k < 4; k++) acc[r][i].v[k] = _mm256_setzero_ps();
+    for (; c + LANES <= p.cols; c += LANES) {
+        for (uint32_t k = 0; p.ahead && k < p.n_rows * LANES * l.bytes; k += 64)
+            _mm_prefetch((const char *)(p.ahead + (uint64_t)c * p.n_rows * l.bytes + k),
+                         _MM_HINT_T1);
+        for (int k = 0; k < 4; k++)
+            for (uint32_t r = 0; r < p.n_rows; r++) {
+                __m256 w = l.load8(p.row[r] + (uint64_t)(c + 8 * k) * l.bytes);
+                for (uint32_t i = 0; i < p.n_x; i++)
+                    acc[r][i].v[k] =
+                        _mm256_fmadd_ps(w, _mm256_loadu_ps(p.x[i].f + c + 8 * k), acc[r][i].v[k]);
             }
-        }
     }
     for (uint32_t i = 0; i < p.n_x; i++)
         for (uint32_t r = 0; r < p.n_rows; r++)
-            out[i * p.n_rows + r] = finish(l, row[r], x[i].f, c, m->cols, acc[i * p.n_rows + r]);
+            y[i][r] =
+                finish(l, p.row[r] + (uint64_t)c * l.bytes, p.x[i].f + c, p.cols - c, acc[r][i]);
+}
+
+/* l.rows rows from r on, the second one perhaps the first again, times one activation. */
+SL_INLINE void rows_times(const struct layout l, const struct sl_k_matmul *m, uint32_t r,
+                          uint32_t i)
+{
+    const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
+    bool two = l.rows == 2 && r + 1 < m->rows;
+    struct part p = {{row, two ? row + m->row_bytes : row}, m->x + i, l.rows, 1, m->cols, 0};
+    float y[2][2], *out = m->y + i * m->y_stride + r;
+    if (i == 0 && l.rows == 2) p.ahead = (uintptr_t)row + 2 * m->row_bytes;
+    part_times(l, p, y);
+    out[0] = y[0][0];
+    if (two) out[1] = y[0][1];
+}
+
+/* Row r times two activations. */
+SL_INLINE void row_times(const struct layout l, const struct sl_k_matmul *m, uint32_t r, uint32_t i)
+{
+    const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
+    float y[2][2], *out = m->y + i * m->y_stride + r;
+    part_times(l, (struct part){{row}, m->x + i, 1, 2, m->cols, 0}, y);
+    out[0] = y[0][0];
+    out[m->y_stride] = y[1][0];
 }
 
 SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
 {
     SLUICE_ASSERT(m->rows >= 1 && m->y_stride >= m->rows);
-    for (uint32_t first = 0; first < m->rows; first += TILE_ROWS) {
-        struct tile t = tile_at(m, first);
+    for (uint32_t r = 0; r < m->rows; r += l.rows) {
         uint32_t i = 0;
-        for (; i + 2 <= m->n_tokens; i += 2) {
-            float low[ACCS], high[ACCS], *y = m->y + i * m->y_stride + first;
-            part_times(l, (struct part){0, 4, 2}, m, &t, m->x + i, low);
-            part_times(l, (struct part){4, 4, 2}, m, &t, m->x + i, high);
-            store_lanes(y, _mm256_loadu2_m128(high, low), t.n);
-            store_lanes(y + m->y_stride, _mm256_loadu2_m128(high + 4, low + 4), t.n);
-            t.ahead = AHEAD_NOT; /* once is enough */
-        }
-        if (i == m->n_tokens) continue;
-        float out[ACCS];
-        part_times(l, (struct part){0, 8, 1}, m, &t, m->x + i, out);
-        store_lanes(m->y + i * m->y_stride + first, _mm256_loadu_ps(out), t.n);
+        for (; i + 2 <= m->n_tokens; i += 2)
+            for (uint32_t k = r; k < r + l.rows && k < m->rows; k++) row_times(l, m, k, i);
+        if (i < m->n_tokens) rows_times(l, m, r, i);
     }
 }
 
 void sl_k_matmul_f32__avx2(const struct sl_k_matmul *m)
 {
-    matmul((struct layout){load8_f32, load1_f32, 4}, m);
+    matmul((struct layout){load8_f32, load1_f32, 4, 1}, m);
 }
 
 void sl_k_matmul_f16__avx2(const struct sl_k_matmul *m)
 {
-    matmul((struct layout){load8_f16, load1_f16, 2}, m);
+    matmul((struct layout){load8_f16, load1_f16, 2, 2}, m);
 }
 
 void sl_k_matmul_bf16__avx2(const struct sl_k_matmul *m)
 {
-    matmul((struct layout){load8_bf16, load1_bf16, 2}, m);
+    matmul((struct layout){load8_bf16, load1_bf16, 2, 2}, m);
 }

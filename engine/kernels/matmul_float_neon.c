@@ -1,6 +1,6 @@
-/* Matrix times vectors for float weights (F32, F16, BF16), for NEON: the eight striped lanes are
- * two vectors per row and activation. Several rows are in flight, since a fused multiply-add has to
- * wait for the one before it. */
+/* Matrix times vectors for float weights (F32, F16, BF16), for NEON: the 32 striped lanes are eight
+ * vectors, which is as many as fused multiply-adds are in flight. A row goes with two activations
+ * where there are two. */
 #include "engine/kernels/kernel_variants.h"
 #include "engine/kernels/simd_neon.h"
 
@@ -40,63 +40,65 @@ SL_INLINE float load1_f32(const uint8_t *p) { return sl_f32_from_bits(sl_load_u3
 SL_INLINE float load1_f16(const uint8_t *p) { return half_to_float(sl_load_u16(p)); }
 SL_INLINE float load1_bf16(const uint8_t *p) { return sl_bf16_to_f32(sl_load_u16(p)); }
 
+#define LANES 32
 #define TOKENS 2 /* activations at a time */
 
-/* Adds the elements from c on, fewer than eight, to the lanes and returns their sum. */
+/* The lanes of one row and one activation. */
+struct lanes {
+    float32x4_t v[LANES / 4];
+};
+
+/* Adds the last n products, fewer than 32, and returns the sum of the lanes. */
 SL_INLINE float finish(const struct layout l, const uint8_t *row, const float *x, uint32_t n,
-                       float32x4x2_t acc)
+                       struct lanes acc)
 {
-    if (n == 0) return sum_lanes(acc.val[0], acc.val[1]);
-    float lanes[8];
-    vst1q_f32(lanes, acc.val[0]);
-    vst1q_f32(lanes + 4, acc.val[1]);
-    for (uint32_t i = 0; i < n; i++)
-        lanes[i] = __builtin_fmaf(l.load1(row + (uint64_t)i * l.bytes), x[i], lanes[i]);
-    return sum_lanes(vld1q_f32(lanes), vld1q_f32(lanes + 4));
+    if (n > 0) {
+        float lanes[LANES];
+        for (int i = 0; i < 8; i++) vst1q_f32(lanes + 4 * i, acc.v[i]);
+        for (uint32_t i = 0; i < n; i++)
+            lanes[i] = __builtin_fmaf(l.load1(row + i * l.bytes), x[i], lanes[i]);
+        for (int i = 0; i < 8; i++) acc.v[i] = vld1q_f32(lanes + 4 * i);
+    }
+    for (int i = 0; i < 4; i++) acc.v[i] = vaddq_f32(acc.v[i], acc.v[i + 4]);
+    return sum_lanes(vaddq_f32(acc.v[0], acc.v[2]), vaddq_f32(acc.v[1], acc.v[3]));
 }
 
-/* A tile times n_x activations, a constant: y[i] gets a lane per row. */
-SL_INLINE void tile_times(const struct layout l, uint32_t cols, const struct tile *t,
-                          const struct sl_k_act *x, uint32_t n_x, float32x4_t y[TOKENS])
+/* A row times n_x activations, a constant. */
+SL_INLINE void row_times(const struct layout l, const uint8_t *row, uint32_t cols,
+                         const struct sl_k_act *x, uint32_t n_x, float y[TOKENS])
 {
-    float32x4x2_t acc[TOKENS][TILE_ROWS];
-    float sums[TILE_ROWS];
+    struct lanes acc[TOKENS];
     uint32_t c = 0;
     for (uint32_t i = 0; i < n_x; i++)
-        for (uint32_t r = 0; r < TILE_ROWS; r++)
-            acc[i][r].val[0] = acc[i][r].val[1] = vdupq_n_f32(0.0f);
-    for (; c + 8 <= cols; c += 8)
-        for (uint32_t r = 0; r < TILE_ROWS; r++) {
-            float32x4x2_t w = l.load8(t->row[r] + (uint64_t)c * l.bytes);
+        for (int k = 0; k < 8; k++) acc[i].v[k] = vdupq_n_f32(0.0f);
+    for (; c + LANES <= cols; c += LANES)
+        for (int k = 0; k < 8; k += 2) {
+            float32x4x2_t w = l.load8(row + (uint64_t)(c + 4 * k) * l.bytes);
             for (uint32_t i = 0; i < n_x; i++) {
-                const float *xi = x[i].f + c;
-                acc[i][r].val[0] = vfmaq_f32(acc[i][r].val[0], w.val[0], vld1q_f32(xi));
-                acc[i][r].val[1] = vfmaq_f32(acc[i][r].val[1], w.val[1], vld1q_f32(xi + 4));
+                const float *xi = x[i].f + c + 4 * k;
+                acc[i].v[k] = vfmaq_f32(acc[i].v[k], w.val[0], vld1q_f32(xi));
+                acc[i].v[k + 1] = vfmaq_f32(acc[i].v[k + 1], w.val[1], vld1q_f32(xi + 4));
             }
         }
-    for (uint32_t i = 0; i < n_x; i++) {
-        for (uint32_t r = 0; r < TILE_ROWS; r++)
-            sums[r] = finish(l, t->row[r] + (uint64_t)c * l.bytes, x[i].f + c, cols - c, acc[i][r]);
-        y[i] = vld1q_f32(sums);
-    }
+    for (uint32_t i = 0; i < n_x; i++)
+        y[i] = finish(l, row + (uint64_t)c * l.bytes, x[i].f + c, cols - c, acc[i]);
 }
 
 SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
 {
     SLUICE_ASSERT(m->rows >= 1 && m->y_stride >= m->rows);
-    for (uint32_t first = 0; first < m->rows; first += TILE_ROWS) {
-        struct tile t = tile_at(m, first);
-        float32x4_t out[TOKENS];
+    for (uint32_t r = 0; r < m->rows; r++) {
+        const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
+        float y[TOKENS];
         uint32_t i = 0;
         for (; i + 2 <= m->n_tokens; i += 2) {
-            float *y = m->y + i * m->y_stride + first;
-            tile_times(l, m->cols, &t, m->x + i, 2, out);
-            store_lanes(y, out[0], t.n);
-            store_lanes(y + m->y_stride, out[1], t.n);
+            row_times(l, row, m->cols, m->x + i, 2, y);
+            m->y[i * m->y_stride + r] = y[0];
+            m->y[(i + 1) * m->y_stride + r] = y[1];
         }
         if (i == m->n_tokens) continue;
-        tile_times(l, m->cols, &t, m->x + i, 1, out);
-        store_lanes(m->y + i * m->y_stride + first, out[0], t.n);
+        row_times(l, row, m->cols, m->x + i, 1, y);
+        m->y[i * m->y_stride + r] = y[0];
     }
 }
 

@@ -1,21 +1,21 @@
 /* Matrix times vectors for float weights (F32, F16, BF16): the definition. Weights are widened to
- * float exactly; a row's products are summed in striped lanes. */
+ * float exactly; a row's products are summed in 32 striped lanes. */
+#include <math.h>
+
 #include "engine/kernels/kernel_variants.h"
 #include "engine/kernels/lanes_scalar.h"
-
-#define CHUNK 64 /* elements widened at a time: a multiple of the lanes */
 
 static float dot_row(const struct sl_type_info *type, const uint8_t *row, const float *x,
                      uint32_t cols)
 {
-    float lanes[8] = {0};
-    for (uint32_t c = 0; c < cols; c += CHUNK) {
-        float w[CHUNK];
-        uint32_t n = cols - c < CHUNK ? cols - c : CHUNK;
+    float lanes[WIDE_LANES] = {0};
+    for (uint32_t c = 0; c < cols; c += WIDE_LANES) {
+        float w[WIDE_LANES];
+        uint32_t n = cols - c < WIDE_LANES ? cols - c : WIDE_LANES;
         type->decode(row + (uint64_t)c * type->block_bytes, w, n);
-        lanes_fma(lanes, w, x + c, n);
+        for (uint32_t i = 0; i < n; i++) lanes[i] = fmaf(w[i], x[c + i], lanes[i]);
     }
-    return lanes_sum(lanes);
+    return wide_lanes_sum(lanes);
 }
 
 static void matmul_float(const struct sl_k_matmul *m, uint32_t type)

@@ -217,11 +217,11 @@ static double exhaustive(uint32_t t, const float *x, uint32_t n, double d)
             double best = INFINITY;
             for (uint32_t k = 0; k < 1u << facts[t].bits; k++) {
                 double e = (double)x[i] - s * (facts[t].levels[k] - offset);
-                best = fmin(best, e * e);
+                if (e * e < best) best = e * e; /* gcc 12 for ARM fails on fmin here */
             }
             sum += best;
         }
-        least = fmin(least, sum);
+        if (sum < least) least = sum;
     }
     return least;
 }
