@@ -165,7 +165,7 @@ uint32_t sl_cpu_flags(void)
     const unsigned fma = 1u << 12, osxsave = 1u << 27, avx = 1u << 28, f16c = 1u << 29;
     const unsigned basic = fma | osxsave | avx | f16c, avx2 = 1u << 5;
     const unsigned f_dq_bw_vl = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
-    const unsigned vbmi_vnni = 1u << 1 | 1u << 11;
+    const unsigned vbmi_gfni_vnni = 1u << 1 | 1u << 8 | 1u << 11;
     const uint64_t vector_state = 6;  /* XMM and YMM */
     const uint64_t wide_state = 0xe0; /* mask registers, and all of ZMM */
     unsigned a, b, c, d;
@@ -173,7 +173,7 @@ uint32_t sl_cpu_flags(void)
     uint64_t saved = saved_state();
     if ((saved & vector_state) != vector_state) return 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (b & avx2) == 0) return 0;
-    bool wide = (b & f_dq_bw_vl) == f_dq_bw_vl && (c & vbmi_vnni) == vbmi_vnni &&
+    bool wide = (b & f_dq_bw_vl) == f_dq_bw_vl && (c & vbmi_gfni_vnni) == vbmi_gfni_vnni &&
                 (saved & wide_state) == wide_state;
     return wide ? SL_CPU_AVX2 | SL_CPU_AVX512 : SL_CPU_AVX2;
 }

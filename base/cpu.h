@@ -42,7 +42,7 @@ enum sl_cpu_flag {
     SL_CPU_NEON = 2,
     SL_CPU_DOTPROD = 4, /* SDOT and UDOT */
     SL_CPU_I8MM = 8,    /* SMMLA */
-    SL_CPU_AVX512 = 16  /* F, BW, DQ, VL, VBMI and VNNI */
+    SL_CPU_AVX512 = 16  /* F, BW, DQ, VL, VBMI, VNNI and GFNI */
 };
 uint32_t sl_cpu_flags(void);
 

@@ -29,7 +29,7 @@ const char *sluice_build_info(void)
 {
     uint32_t flags = sl_cpu_flags();
     if (flags & SL_CPU_AVX512)
-        return COMPILER ", " ARCHITECTURE ", this processor: avx2 fma f16c avx512 vnni vbmi";
+        return COMPILER ", " ARCHITECTURE ", this processor: avx2 fma f16c avx512 vnni vbmi gfni";
     if (flags & SL_CPU_AVX2) return COMPILER ", " ARCHITECTURE ", this processor: avx2 fma f16c";
     if (flags & SL_CPU_I8MM)
         return COMPILER ", " ARCHITECTURE ", this processor: neon dotprod i8mm";

@@ -105,7 +105,7 @@ enum sluice_isa {
     SLUICE_ISA_NEON = 3,    /* what every 64-bit ARM has */
     SLUICE_ISA_DOTPROD = 4, /* NEON with dot products of bytes */
     SLUICE_ISA_I8MM = 5,    /* and with products of byte matrices */
-    SLUICE_ISA_AVX512 = 6   /* with VNNI and VBMI: Ice Lake, Zen 4 and later */
+    SLUICE_ISA_AVX512 = 6   /* with VNNI, VBMI, GFNI: Ice Lake, Zen 4 and later */
 };
 enum sluice_kv { SLUICE_KV_DEFAULT = 0, SLUICE_KV_F32 = 1, SLUICE_KV_F16 = 2, SLUICE_KV_Q8 = 3 };
 enum sluice_open {

@@ -195,7 +195,7 @@ enum sl_isa {
     SL_ISA_NEON = 3,    /* what every 64-bit ARM has */
     SL_ISA_DOTPROD = 4, /* and dot products of bytes */
     SL_ISA_I8MM = 5,    /* and products of byte matrices */
-    SL_ISA_AVX512 = 6   /* with VNNI and VBMI; shared with AVX2 where it would not be faster */
+    SL_ISA_AVX512 = 6   /* with VNNI, VBMI, GFNI; shared with AVX2 where it would not be faster */
 };
 
 /* The table for isa; AUTO takes the best this machine has. SLUICE_E_UNSUPPORTED where the build or

@@ -1,38 +1,56 @@
 /* Matrix times one vector for weights in blocks of 256 (the k-quants and IQ4_XS), for AVX-512 with
- * VNNI and VBMI: what decoding a token consists of.
+ * VNNI, VBMI and GFNI: what decoding a token consists of.
+ *
+ * Rows are gone through one after the other, from end to end, as they lie in memory: that is what a
+ * processor's own prefetchers follow. Where reading memory without computing took 7.0 ms for a head
+ * of 255 MB, so did the product, and with four rows at a time, a block of each in turn, 7.8 (two
+ * Zen 4 cores, November 2026).
  *
  * A row's block is four vectors of 64 codes, made of the bytes of the file where they lie; the
  * activation's blocks are brought into the same order beforehand. Products are added up four at a
- * time, from a start that takes back what the codes' bias is going to add. Then they fit 16 bits
- * (Q3_K: 16 * 4 * 127 * 4 = 32,512; the others less), and two vectors of them meet their scales in
- * one instruction. Where it saves shifting, codes stay where they are in their bytes, and so come 4
- * or 16 times too large: the scales of the rest make up for it, and the sum of all is shifted back.
- * Sixteen rows, four at a time, leave their sums in memory; these are then folded into one vector a
- * block, a lane per row, for the arithmetic of the scalar definition. */
+ * time; they fit 16 bits (Q6_K: 4 * 63 * 127 = 32,004; Q3_K: 4 * 4 * 7 * 127 = 14,224), so that two
+ * vectors of them meet their scales in one instruction. What the codes' bias adds is taken back for
+ * sixteen columns at once, by the sums of the activation's codes. Where it saves shifting, codes
+ * stay where they are in their bytes, and so come 4 or 16 times too large: the scales of the rest
+ * make up for it, and the sum of all is shifted back. Four blocks of a row leave their sums as one
+ * vector in memory; those of sixteen rows are then turned into one vector a block, a lane per row,
+ * for the arithmetic of the scalar definition. */
 #include "engine/kernels/kquant_avx512.h"
 #include "formats/blocks.h"
 
-#define GROUP 4      /* rows that are gone through together */
-#define AHEAD_ROWS 8 /* how far ahead of a group rows are asked for */
-#define PASSES 16    /* blocks at a stretch: for so many the activation is prepared beforehand */
+#define QUAD 4    /* blocks whose sums are folded together */
+#define PASSES 32 /* blocks at a stretch: for so many the activation is prepared beforehand */
+/* How far ahead weights are asked for: 5,120 bytes are late, and from 6,656 on the processor's own
+ * prefetchers are left behind, which have more requests under way (docs/LEARNED.md). */
+#define AHEAD_BYTES 5888
 
 /* A block of an activation, one of its digits: codes in the order of the weights'. */
 struct pass {
     __m512i q[4];
-    __m512i start[4]; /* of every four codes, the sum times minus the bias */
-    __m512i sums[2];  /* where there are minima: the sums for eight of them, in every quarter */
+    __m256i less;     /* what takes the bias back: words that meet the scales */
+    __m512i start[2]; /* BY_LANES: the same, of every eight codes, where sums begin */
     float d;
     uint32_t block;
 };
 
-/* What sixteen rows yield; row 4g + k is in lane or quarter 4k + g. */
-struct partial {
-    __m512i isum[GROUP]; /* of rows 4g to 4g + 3, a quarter each */
-    __m512i msum[GROUP]; /* and of their minima */
-    uint16_t d[WIDE_ROWS], dmin[WIDE_ROWS];
+struct quad {
+    struct pass pass[QUAD];
+    __m512i sums[2]; /* where there are minima: the sums for eight of them, a quarter a pass */
 };
 
-/* Four rows' packed scales, sixteen bytes a row. */
+struct stretch {
+    struct quad quad[PASSES / QUAD];
+    uint32_t n; /* passes */
+};
+
+/* What a quad yields for sixteen rows, a vector each; pass k is in quarter k. */
+struct partial {
+    __m512i isum[WIDE_ROWS];
+    __m512i msum[WIDE_ROWS]; /* and their minima */
+    uint16_t d[QUAD][WIDE_ROWS], dmin[QUAD][WIDE_ROWS];
+};
+
+/* Four blocks' packed scales, sixteen bytes a block. */
 typedef __m512i heads_fn(__m512i head, const __m512i sums[2], __m512i *msum);
 typedef void codes_fn(const uint8_t *block, __m512i code[4]);
 typedef __m256i words_fn(const uint8_t *block, const uint8_t *scales);
@@ -48,7 +66,7 @@ enum order {
 struct layout {
     heads_fn *heads; /* NULL: none wanted */
     codes_fn *codes;
-    words_fn *words; /* a row's scales as words, from its block or its part of heads */
+    words_fn *words; /* a block's scales as words, from it or its part of heads */
     enum order order;
     uint32_t block_bytes;
     uint32_t heads_at; /* the 16 bytes that heads is given */
@@ -61,12 +79,26 @@ struct layout {
 
 /* ---- shared pieces --------------------------------------------------------------------------- */
 
-/* 32-bit lanes rotated to the left by a in the low half of the vector and b in the high half. */
-SL_INLINE __m512i rotated(__m512i v, int a, int b)
+/* The matrix that moves n bits of a byte, from bit from to bit to, and leaves nothing else. */
+SL_INLINE long long moves(int from, int to, int n)
 {
-    a &= 31;
-    b &= 31;
-    return _mm512_rolv_epi32(v, _mm512_setr_epi32(a, a, a, a, a, a, a, a, b, b, b, b, b, b, b, b));
+    uint64_t rows = 0; /* the row for bit 7 is the lowest byte */
+    for (int i = 0; i < n; i++) rows |= UINT64_C(1) << (from + i) << 8 * (7 - to - i);
+    return (long long)rows;
+}
+
+/* n bits of every byte, from bit from[0] on in the low half of the vector, from[1] in the high
+ * half, moved to bit to; the others are zero. */
+SL_INLINE __m512i moved_bits(__m512i v, const int from[2], int to, int n)
+{
+    long long a = moves(from[0], to, n), b = moves(from[1], to, n);
+    return _mm512_gf2p8affine_epi64_epi8(v, _mm512_setr_epi64(a, a, a, a, b, b, b, b), 0);
+}
+
+/* The bits of v in mask, and such moved bits of high. */
+SL_INLINE __m512i join_bits(__m512i v, int mask, __m512i high, const int from[2], int to, int n)
+{
+    return _mm512_ternarylogic_epi32(moved_bits(high, from, to, n), v, bytes512(mask), 0xf8);
 }
 
 SL_INLINE __m512i load512(const void *p) { return _mm512_loadu_si512(p); }
@@ -80,22 +112,13 @@ SL_INLINE __m512i load_once(const void *p)
     return v;
 }
 
-/* The same 32 bytes twice, the second time with 32-bit lanes shifted right; what comes from a
- * neighbour byte is still to be masked off, here as above. */
-SL_INLINE __m512i twice(const void *p, int shift)
+/* Sixteen bytes of four blocks. */
+SL_INLINE __m512i load_heads(const uint8_t *const block[QUAD], uint64_t at)
 {
-    const int s = shift;
-    return _mm512_srlv_epi32(_mm512_broadcast_i64x4(load256(p)),
-                             _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, s, s, s, s, s, s, s, s));
-}
-
-/* Sixteen bytes of four rows. */
-SL_INLINE __m512i load_heads(const uint8_t *const row[GROUP], uint64_t at)
-{
-    __m512i v = _mm512_castsi128_si512(load128(row[0] + at));
-    v = _mm512_inserti32x4(v, load128(row[1] + at), 1);
-    v = _mm512_inserti32x4(v, load128(row[2] + at), 2);
-    return _mm512_inserti32x4(v, load128(row[3] + at), 3);
+    __m512i v = _mm512_castsi128_si512(load128(block[0] + at));
+    v = _mm512_inserti32x4(v, load128(block[1] + at), 1);
+    v = _mm512_inserti32x4(v, load128(block[2] + at), 2);
+    return _mm512_inserti32x4(v, load128(block[3] + at), 3);
 }
 
 /* ---- sums of lanes --------------------------------------------------------------------------- */
@@ -149,24 +172,19 @@ SL_INLINE void codes_q2_k(const uint8_t *block, __m512i code[4])
 SL_INLINE void codes_q3_k(const uint8_t *block, __m512i code[4])
 {
     __m512i v = load_once(block + 32), h = _mm512_broadcast_i64x4(load256(block));
-    __m512i by3 = rotated(h, 3, -1);
-    code[0] = merge(v, 0x03, rotated(h, 2, -2), 0x04);
-    code[1] = merge(v, 0x0c, by3, 0x10);
-    code[2] = merge(v, 0x30, rotated(h, 4, 0), 0x40);
-    code[3] = merge(_mm512_srli_epi16(v, 2), 0x30, by3, 0x40);
+    __m512i w = _mm512_srli_epi16(v, 4);
+    code[0] = join_bits(v, 0x03, h, (const int[]){0, 4}, 2, 1);
+    code[1] = join_bits(v, 0x0c, h, (const int[]){1, 5}, 4, 1);
+    code[2] = join_bits(w, 0x03, h, (const int[]){2, 6}, 2, 1);
+    code[3] = join_bits(w, 0x0c, h, (const int[]){3, 7}, 4, 1);
 }
 
 /* Scales 2j and 2j + 1 of either half belong to vector j. */
-SL_INLINE __m256i level_scales(__m128i scales)
-{
-    return _mm256_sllv_epi16(_mm256_cvtepi8_epi16(scales),
-                             _mm256_setr_epi16(4, 4, 2, 2, 0, 0, 0, 0, 4, 4, 2, 2, 0, 0, 0, 0));
-}
-
 SL_INLINE __m256i words_q2_k(const uint8_t *block, const uint8_t *scales)
 {
     (void)block;
-    return level_scales(load128(scales));
+    return _mm256_sllv_epi16(_mm256_cvtepi8_epi16(load128(scales)),
+                             _mm256_setr_epi16(4, 4, 2, 2, 0, 0, 0, 0, 4, 4, 2, 2, 0, 0, 0, 0));
 }
 
 /* formats/decode_kquant.c has the layout of the 12 bytes. The six bits of a scale are gathered at
@@ -181,7 +199,8 @@ SL_INLINE __m256i words_q3_k(const uint8_t *block, const uint8_t *scales)
         _mm_sllv_epi32(_mm_set1_epi32((int)sl_load_u32(block + 104)), _mm_setr_epi32(6, 4, 2, 0));
     __m128i six = _mm_ternarylogic_epi32(_mm_set1_epi8(0x3c), low, top, 0xca);
     six = _mm_ternarylogic_epi32(six, _mm_set1_epi8((char)0xfc), _mm_set1_epi8((char)0x80), 0x6a);
-    return level_scales(six);
+    return _mm256_sllv_epi16(_mm256_cvtepi8_epi16(six),
+                             _mm256_setr_epi16(2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0, 2, 2, 0, 0));
 }
 
 /* Q4_K and Q5_K: scales as eight bytes, one for a group, and products with the minima. */
@@ -211,17 +230,18 @@ SL_INLINE void codes_q4_k(const uint8_t *block, __m512i code[4])
     for (int i = 0; i < 2; i++) {
         __m512i v = load_once(block + 16 + 64 * i);
         code[2 * i] = _mm512_and_si512(v, bytes512(15));
-        code[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15));
+        code[2 * i + 1] = moved_bits(v, (const int[]){4, 4}, 0, 4);
     }
 }
 
 SL_INLINE void codes_q5_k(const uint8_t *block, __m512i code[4])
 {
-    __m512i h = twice(block + 16, 2), v = load_once(block + 48), w = load_once(block + 112);
-    code[0] = merge(v, 15, _mm512_slli_epi16(h, 4), 16);
-    code[1] = merge(_mm512_srli_epi16(v, 4), 15, _mm512_slli_epi16(h, 3), 16);
-    code[2] = merge(w, 15, h, 16);
-    code[3] = merge(_mm512_srli_epi16(w, 4), 15, _mm512_srli_epi16(h, 1), 16);
+    __m512i h = _mm512_broadcast_i64x4(load256(block + 16));
+    __m512i v = load_once(block + 48), w = load_once(block + 112);
+    code[0] = join_bits(v, 15, h, (const int[]){0, 2}, 4, 1);
+    code[1] = join_bits(_mm512_srli_epi16(v, 4), 15, h, (const int[]){1, 3}, 4, 1);
+    code[2] = join_bits(w, 15, h, (const int[]){4, 6}, 4, 1);
+    code[3] = join_bits(_mm512_srli_epi16(w, 4), 15, h, (const int[]){5, 7}, 4, 1);
 }
 
 SL_INLINE __m256i words_q6_k(const uint8_t *block, const uint8_t *scales)
@@ -233,9 +253,10 @@ SL_INLINE __m256i words_q6_k(const uint8_t *block, const uint8_t *scales)
 SL_INLINE void codes_q6_k(const uint8_t *block, __m512i code[4])
 {
     for (int i = 0; i < 2; i++) {
-        __m512i v = load_once(block + 64 * i), h = twice(block + 128 + 32 * i, 2);
-        code[2 * i] = merge(v, 15, _mm512_slli_epi16(h, 4), 0x30);
-        code[2 * i + 1] = merge(_mm512_srli_epi16(v, 4), 15, h, 0x30);
+        __m512i v = load_once(block + 64 * i);
+        __m512i h = _mm512_broadcast_i64x4(load256(block + 128 + 32 * i));
+        code[2 * i] = join_bits(v, 15, h, (const int[]){0, 2}, 4, 2);
+        code[2 * i + 1] = join_bits(_mm512_srli_epi16(v, 4), 15, h, (const int[]){4, 6}, 4, 2);
     }
 }
 
@@ -317,32 +338,48 @@ SL_INLINE __m512i load_x(enum order order, const int8_t *q, int j)
 }
 
 /* Sixteen sums, for minima of 16 columns, or eight, for those of 32. */
-SL_INLINE void set_sums(enum order order, const int16_t *sums, __m512i out[2])
+SL_INLINE void set_sums(enum order order, const int16_t *sums, struct quad *x, uint32_t k)
 {
+    if (k == 0) x->sums[0] = x->sums[1] = _mm512_setzero_si512();
     if (order == BY_PAIRS) {
         __m256i eight = _mm256_madd_epi16(load256(sums), _mm256_set1_epi16(1));
-        out[0] = _mm512_broadcast_i32x4(_mm256_cvtepi32_epi16(eight));
+        _mm_store_si128((__m128i *)&x->sums[0] + k, _mm256_cvtepi32_epi16(eight));
     } else {
-        out[0] = _mm512_broadcast_i32x4(load128(sums));
-        out[1] = _mm512_broadcast_i32x4(load128(sums + 8));
+        _mm_store_si128((__m128i *)&x->sums[0] + k, load128(sums));
+        _mm_store_si128((__m128i *)&x->sums[1] + k, load128(sums + 8));
     }
 }
 
-SL_INLINE void set_pass(const struct layout l, struct sl_k_digit x, uint32_t b, struct pass *out)
+/* A scale meets its sum of codes, at most 2,032, times this: less than 16 bits hold half of it for
+ * Q6_K, whose scales are taken twice therefore. */
+SL_INLINE int less_by(const struct layout l) { return -(l.bias == 32 ? 16 : l.bias); }
+
+SL_INLINE void set_bias(const struct layout l, const int16_t *sums, struct pass *out)
 {
+    if (l.order == BY_LANES) {
+        for (int j = 0; j < 2; j++) {
+            __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), bytes512(1), out->q[2 * j]);
+            sum = _mm512_dpbusd_epi32(sum, bytes512(1), out->q[2 * j + 1]);
+            out->start[j] = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-l.bias));
+        }
+        return;
+    }
+    const short a = l.shift[0], b = l.shift[1], c = l.shift[2], d = l.shift[3];
+    out->less = _mm256_mullo_epi16(load256(sums), _mm256_set1_epi16((short)less_by(l)));
+    out->less = _mm256_sllv_epi16(
+        out->less, _mm256_setr_epi16(a, a, b, b, c, c, d, d, a, a, b, b, c, c, d, d));
+}
+
+SL_INLINE void set_pass(const struct layout l, struct sl_k_digit x, uint32_t b, struct quad *quad,
+                        uint32_t k)
+{
+    struct pass *out = &quad->pass[k];
+    const int16_t *sums = x.sums + 16 * (uint64_t)b;
     out->block = b;
     out->d = x.d[b];
-    if (l.dmin_at != 0) set_sums(l.order, x.sums + 16 * (uint64_t)b, out->sums);
-    for (int j = 0; j < 4; j++) {
-        out->q[j] = load_x(l.order, x.q + 256 * (uint64_t)b, j);
-        out->start[j] = _mm512_setzero_si512();
-        if (l.bias == 0) continue;
-        __m512i sum = _mm512_dpbusd_epi32(_mm512_setzero_si512(), bytes512(1), out->q[j]);
-        out->start[j] = _mm512_mullo_epi32(sum, _mm512_set1_epi32(-(l.bias << l.shift[j])));
-    }
-    if (l.order != BY_LANES) return;
-    out->start[0] = _mm512_add_epi32(out->start[0], out->start[1]);
-    out->start[2] = _mm512_add_epi32(out->start[2], out->start[3]);
+    for (int j = 0; j < 4; j++) out->q[j] = load_x(l.order, x.q + 256 * (uint64_t)b, j);
+    if (l.dmin_at != 0) set_sums(l.order, sums, quad, k);
+    if (l.bias != 0) set_bias(l, sums, out);
 }
 
 /* For codes that have both halves of a group in one sum, too large for 16 bits. */
@@ -353,7 +390,7 @@ SL_INLINE __m512i lanes_times(const __m512i code[4], __m256i words, const struct
     __m256i scale = _mm256_cvtepi16_epi32(_mm256_castsi256_si128(words));
     __m512i scales = _mm512_castsi256_si512(scale), dot[2];
     for (int i = 0; i < 2; i++) {
-        dot[i] = _mm512_dpbusd_epi32(x->start[2 * i], code[2 * i], x->q[2 * i]);
+        dot[i] = _mm512_dpbusd_epi32(x->start[i], code[2 * i], x->q[2 * i]);
         dot[i] = _mm512_dpbusd_epi32(dot[i], code[2 * i + 1], x->q[2 * i + 1]);
     }
     dot[0] = _mm512_mullo_epi32(dot[0], _mm512_permutexvar_epi32(lane, scales));
@@ -361,109 +398,168 @@ SL_INLINE __m512i lanes_times(const __m512i code[4], __m256i words, const struct
     return _mm512_add_epi32(dot[0], dot[1]);
 }
 
-/* Sixteen partial sums of a row's block. scales: the row's part of what heads gave. */
-SL_INLINE __m512i row_times(const struct layout l, const uint8_t *block, const uint8_t *scales,
-                            const struct pass *x)
+/* What the bias of all codes has added, to begin with. */
+SL_INLINE __m512i take_back(const struct layout l, __m256i words, const struct pass *x)
+{
+    if (l.bias == 0) return _mm512_setzero_si512();
+    if (-less_by(l) != l.bias) words = _mm256_add_epi16(words, words);
+    return _mm512_zextsi256_si512(_mm256_madd_epi16(words, x->less));
+}
+
+/* Sixteen partial sums of a row's block. scales: the block's part of what heads gave. */
+SL_INLINE __m512i block_times(const struct layout l, const uint8_t *block, const uint8_t *scales,
+                              const struct pass *x)
 {
     __m512i code[4], dot[4];
     l.codes(block, code);
     __m256i words = l.words(block, scales);
     if (l.order == BY_LANES) return lanes_times(code, words, x);
-    for (int j = 0; j < 4; j++) dot[j] = _mm512_dpbusd_epi32(x->start[j], code[j], x->q[j]);
+    for (int j = 0; j < 4; j++)
+        dot[j] = _mm512_dpbusd_epi32(_mm512_setzero_si512(), code[j], x->q[j]);
     __m512i all = _mm512_castsi256_si512(words), first = load512(word_order[l.order]);
     __m512i second = _mm512_add_epi16(first, _mm512_set1_epi16(word_step[l.order]));
-    __m512i sum =
-        _mm512_madd_epi16(_mm512_packs_epi32(dot[0], dot[1]), _mm512_permutexvar_epi16(first, all));
+    __m512i sum = take_back(l, words, x);
+    sum = _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(dot[0], dot[1]),
+                              _mm512_permutexvar_epi16(first, all));
     return _mm512_dpwssd_epi32(sum, _mm512_packs_epi32(dot[2], dot[3]),
                                _mm512_permutexvar_epi16(second, all));
 }
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
-/* A block of rows 4g to 4g + 3; ahead: address of the four blocks that are fetched meanwhile. Into
- * the second-level cache: the first has too few requests under way to keep memory busy. */
-SL_INLINE void group_times(const struct layout l, const uint8_t *const row[GROUP], uintptr_t ahead,
-                           const struct pass *x, uint32_t g, struct partial *out)
+/* The first n passes of a quad, a constant, over row r of a tile. What lies ahead is asked for
+ * meanwhile, into the second-level cache: the first has too few requests under way to keep memory
+ * busy. */
+SL_INLINE void quad_times(const struct layout l, const uint8_t *row, const struct quad *x,
+                          const uint32_t n, uint32_t r, struct partial *out)
 {
-    uint64_t at = x->block * (uint64_t)l.block_bytes;
+    const uint8_t *block[QUAD];
     uint8_t scales[64];
-    __m512i sum[GROUP];
+    __m512i sum[QUAD];
+    for (uint32_t k = 0; k < QUAD; k++)
+        block[k] = row + x->pass[k < n ? k : n - 1].block * (uint64_t)l.block_bytes;
     if (l.heads != NULL) {
-        __m512i head = load_heads(row, at + l.heads_at);
-        _mm512_storeu_si512(scales, l.heads(head, x->sums, &out->msum[g]));
+        __m512i head = load_heads(block, l.heads_at);
+        _mm512_storeu_si512(scales, l.heads(head, x->sums, &out->msum[r]));
     }
 #pragma GCC unroll 4
-    for (uint32_t k = 0; k < GROUP; k++) {
-        const uint8_t *block = row[k] + at;
+    for (uint32_t k = 0; k < QUAD; k++) {
+        sum[k] = _mm512_setzero_si512();
+        if (k >= n) continue;
         for (uint32_t i = 0; i < l.block_bytes; i += 64)
-            _mm_prefetch((const char *)(ahead + k * l.block_bytes + i), _MM_HINT_T1);
-        sum[k] = row_times(l, block, scales + 16 * k, x);
-        out->d[4 * k + g] = sl_load_u16(block + l.d_at);
-        if (l.dmin_at != 0) out->dmin[4 * k + g] = sl_load_u16(block + l.dmin_at);
+            _mm_prefetch((const char *)((uintptr_t)block[k] + AHEAD_BYTES + i), _MM_HINT_T1);
+        sum[k] = block_times(l, block[k], scales + 16 * k, &x->pass[k]);
+        out->d[k][r] = sl_load_u16(block[k] + l.d_at);
+        if (l.dmin_at != 0) out->dmin[k][r] = sl_load_u16(block[k] + l.dmin_at);
     }
-    out->isum[g] = fold_four(sum);
+    out->isum[r] = fold_four(sum);
 }
 
-SL_INLINE __m512 add_partial(const struct layout l, const struct partial *p, float x_scale,
-                             __m512 acc)
+/* Sixteen rows; beyond the last row of the matrix the last one is repeated. rest, a constant: the
+ * passes beside whole quads. */
+SL_INLINE void rows_times(const struct layout l, const struct sl_k_matmul *m, uint32_t first,
+                          const struct stretch *x, const uint32_t rest, struct partial *out)
 {
-    __m512 dx = _mm512_set1_ps(x_scale), dw = _mm512_cvtph_ps(load256(p->d));
-    __m512i isum = _mm512_srai_epi32(fold_quarters(p->isum), l.total);
-    acc = _mm512_fmadd_ps(_mm512_mul_ps(dw, dx), _mm512_cvtepi32_ps(isum), acc);
-    if (l.dmin_at == 0) return acc;
-    __m512i msum = fold_quarters(p->msum);
-    dw = _mm512_cvtph_ps(load256(p->dmin));
-    return _mm512_fnmadd_ps(_mm512_mul_ps(dw, dx), _mm512_cvtepi32_ps(msum), acc);
+    uint32_t whole = x->n / QUAD;
+    for (uint32_t i = 0; i < WIDE_ROWS; i++) {
+        uint32_t r = first + i < m->rows ? first + i : m->rows - 1;
+        const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
+        for (uint32_t k = 0; k < whole; k++) quad_times(l, row, &x->quad[k], QUAD, i, &out[k]);
+        if (rest > 0) quad_times(l, row, &x->quad[whole], rest, i, &out[whole]);
+    }
 }
 
-/* n passes over sixteen rows; beyond the last row of the matrix the last one is repeated. */
-SL_INLINE __m512 tile_times(const struct layout l, const struct sl_k_matmul *m, uint32_t first,
-                            const struct pass *x, uint32_t n, __m512 acc)
+/* The sums of sixteen vectors' quarters: lane r of out[k] is that of quarter k of vector r. */
+SL_INLINE void turn(const __m512i v[WIDE_ROWS], __m512i out[QUAD])
 {
-    struct partial p[PASSES];
-    uintptr_t next = (uintptr_t)m->w + (first + AHEAD_ROWS) * m->row_bytes;
-    for (uint32_t g = 0; g < WIDE_ROWS / GROUP; g++) {
-        const uint8_t *row[GROUP];
-        for (uint32_t k = 0; k < GROUP; k++) {
-            uint32_t r = first + GROUP * g + k;
-            row[k] = (const uint8_t *)m->w + (r < m->rows ? r : m->rows - 1) * m->row_bytes;
-        }
-        for (uint32_t i = 0; i < n; i++)
-            group_times(l, row, next + (g * n + i) * GROUP * l.block_bytes, &x[i], g, &p[i]);
+    __m512i a[4], b[4];
+    for (int g = 0; g < 4; g++) a[g] = fold_quarters(v + 4 * g);
+    for (int i = 0; i < 2; i++) {
+        b[i] = _mm512_shuffle_i64x2(a[2 * i], a[2 * i + 1], 0x44);
+        b[2 + i] = _mm512_shuffle_i64x2(a[2 * i], a[2 * i + 1], 0xee);
     }
-    for (uint32_t i = 0; i < n; i++) acc = add_partial(l, &p[i], x[i].d, acc);
+    for (int i = 0; i < 2; i++) {
+        out[2 * i] = _mm512_shuffle_i64x2(b[2 * i], b[2 * i + 1], 0x88);
+        out[2 * i + 1] = _mm512_shuffle_i64x2(b[2 * i], b[2 * i + 1], 0xdd);
+    }
+}
+
+/* The first n passes of a quad, n at least 1. */
+SL_INLINE __m512 add_partial(const struct layout l, const struct partial *p, const struct quad *x,
+                             uint32_t n, __m512 acc)
+{
+    __m512i isum[QUAD], msum[QUAD];
+    turn(p->isum, isum);
+    if (l.dmin_at != 0) turn(p->msum, msum);
+#pragma GCC unroll 4
+    for (uint32_t k = 0; k < QUAD && k < n; k++) {
+        __m512 dx = _mm512_set1_ps(x->pass[k].d), dw = _mm512_cvtph_ps(load256(p->d[k]));
+        isum[k] = _mm512_srai_epi32(isum[k], l.total);
+        acc = _mm512_fmadd_ps(_mm512_mul_ps(dw, dx), _mm512_cvtepi32_ps(isum[k]), acc);
+        if (l.dmin_at == 0) continue;
+        dw = _mm512_cvtph_ps(load256(p->dmin[k]));
+        acc = _mm512_fnmadd_ps(_mm512_mul_ps(dw, dx), _mm512_cvtepi32_ps(msum[k]), acc);
+    }
     return acc;
 }
 
-/* The next passes of an activation from block *b on, at most PASSES: a block has one or two. */
-SL_INLINE uint32_t set_passes(const struct layout l, const struct sl_k_matmul *m, uint32_t *b,
-                              struct pass *out)
+SL_INLINE __m512 tile_times(const struct layout l, const struct sl_k_matmul *m, uint32_t first,
+                            const struct stretch *x, __m512 acc)
 {
-    const struct sl_k_act *x = m->x;
-    uint32_t n = 0;
-    for (; n + 2 <= PASSES && *b < m->cols / 256; (*b)++) {
-        set_pass(l, (struct sl_k_digit){x->q, x->d, x->sums}, *b, &out[n++]);
-        if (has_second(x, *b)) set_pass(l, x->second, *b, &out[n++]);
+    struct partial p[PASSES / QUAD];
+    switch (x->n % QUAD) {
+    case 0:
+        rows_times(l, m, first, x, 0, p);
+        break;
+    case 1:
+        rows_times(l, m, first, x, 1, p);
+        break;
+    case 2:
+        rows_times(l, m, first, x, 2, p);
+        break;
+    default:
+        rows_times(l, m, first, x, 3, p);
+        break;
     }
-    return n;
+    for (uint32_t k = 0; k < x->n; k += QUAD)
+        acc = add_partial(l, &p[k / QUAD], &x->quad[k / QUAD], x->n - k, acc);
+    return acc;
+}
+
+/* The next passes of an activation from block b on, as many as fit: a block has one or two. Returns
+ * the block after them. */
+SL_INLINE uint32_t set_passes(const struct layout l, const struct sl_k_matmul *m, uint32_t b,
+                              struct stretch *out)
+{
+    const struct sl_k_digit first = {m->x->q, m->x->d, m->x->sums};
+    uint32_t n = 0;
+    for (; b < m->cols / 256; b++) {
+        bool second = has_second(m->x, b);
+        if (n + 1 + second > PASSES) break;
+        set_pass(l, first, b, &out->quad[n / QUAD], n % QUAD);
+        n++;
+        if (!second) continue;
+        set_pass(l, m->x->second, b, &out->quad[n / QUAD], n % QUAD);
+        n++;
+    }
+    out->n = n;
+    return b;
 }
 
 SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
 {
-    /* From lanes of struct partial to rows, and back. */
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    struct pass x[PASSES];
+    struct stretch x;
     SLUICE_ASSERT(m->rows >= 1 && m->n_tokens == 1);
     SLUICE_ASSERT(m->cols >= 1 && m->cols % 256 == 0);
     for (uint32_t b = 0; b < m->cols / 256;) {
         bool begins = b == 0;
-        uint32_t n = set_passes(l, m, &b, x);
+        b = set_passes(l, m, b, &x);
         for (uint32_t r = 0; r < m->rows; r += WIDE_ROWS) {
             __mmask16 lanes = lanes512(m->rows - r < WIDE_ROWS ? m->rows - r : WIDE_ROWS);
             __m512 acc = _mm512_setzero_ps();
             if (!begins) acc = _mm512_maskz_loadu_ps(lanes, m->y + r);
-            acc = tile_times(l, m, r, x, n, _mm512_permutexvar_ps(order, acc));
-            _mm512_mask_storeu_ps(m->y + r, lanes, _mm512_permutexvar_ps(order, acc));
+            acc = tile_times(l, m, r, &x, acc);
+            _mm512_mask_storeu_ps(m->y + r, lanes, acc);
         }
     }
 }
@@ -476,7 +572,7 @@ SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
 
 MATMUL(q2_k, heads_q2_k, codes_q2_k, words_q2_k, BY_HALVES, SL_Q2_K_BYTES, 0, 80, 82, 0,
        {0, 2, 4, 4}, 4)
-MATMUL(q3_k, NULL, codes_q3_k, words_q3_k, BY_HALVES, SL_Q3_K_BYTES, 0, 108, 0, 4, {0, 2, 4, 4}, 6)
+MATMUL(q3_k, NULL, codes_q3_k, words_q3_k, BY_HALVES, SL_Q3_K_BYTES, 0, 108, 0, 4, {0, 2, 0, 2}, 4)
 MATMUL(q4_k, heads_q4_k, codes_q4_k, words_q4_k, BY_PAIRS, SL_Q4_K_BYTES, 0, 0, 2, 0, {0}, 0)
 MATMUL(q5_k, heads_q4_k, codes_q5_k, words_q4_k, BY_PAIRS, SL_Q5_K_BYTES, 0, 0, 2, 0, {0}, 0)
 MATMUL(q6_k, NULL, codes_q6_k, words_q6_k, IN_ORDER, SL_Q6_K_BYTES, 0, 208, 0, 32, {0}, 0)

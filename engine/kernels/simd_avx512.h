@@ -4,8 +4,8 @@
 #ifndef SL_SIMD_AVX512_H
 #define SL_SIMD_AVX512_H
 
-#if !defined(__AVX512VNNI__) || !defined(__AVX512VBMI__)
-#error "compile with -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni"
+#if !defined(__AVX512VNNI__) || !defined(__AVX512VBMI__) || !defined(__GFNI__)
+#error "compile with -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mavx512vnni -mgfni"
 #endif
 
 #include "engine/kernels/simd_avx2.h"

@@ -368,7 +368,8 @@ static void test_flags__this_machine__agrees_with_the_compiler_runtime(void **st
     assert_int_equal((flags & SL_CPU_AVX2) != 0, want);
     bool wide = want && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni");
+                __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni") &&
+                __builtin_cpu_supports("gfni");
     assert_int_equal((flags & SL_CPU_AVX512) != 0, wide);
     assert_int_equal(flags & SL_CPU_NEON, 0);
 #elif defined(__aarch64__)
