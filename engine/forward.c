@@ -59,15 +59,32 @@ void sl_add_bias(const struct sl_chunk *c, const float *bias, float *y, uint32_t
         c->session->compute.kernels->add(bias, cols, y + (uint64_t)t * cols);
 }
 
-/* x += scale * out, for the whole chunk. */
-static void add_residual(const struct sl_chunk *c)
+struct residual_job {
+    const struct sl_chunk *c;
+    atomic_bool bad; /* relaxed: read after the pool's barrier */
+};
+
+static void residual_token(void *arg, uint32_t t, uint32_t worker)
 {
-    const struct sl_session *s = c->session;
-    uint32_t n = c->n * s->m->n_embd;
+    (void)worker;
+    struct residual_job *j = arg;
+    const struct sl_session *s = j->c->session;
+    uint32_t n = s->m->n_embd;
+    const float *out = s->scratch.out + (uint64_t)t * n;
+    float *x = s->scratch.x + (uint64_t)t * n;
     if (s->m->residual_scale == 1.0f)
-        s->compute.kernels->add(s->scratch.out, n, s->scratch.x);
+        s->compute.kernels->add(out, n, x);
     else
-        s->compute.kernels->axpy(s->m->residual_scale, s->scratch.out, n, s->scratch.x);
+        s->compute.kernels->axpy(s->m->residual_scale, out, n, x);
+    if (!sl_norm_safe(x, n)) atomic_store_explicit(&j->bad, true, memory_order_relaxed);
+}
+
+/* x += scale * out, for the whole chunk. False where no norm may be taken of x then. */
+static bool add_residual(const struct sl_chunk *c)
+{
+    struct residual_job j = {.c = c};
+    sl_pool_run(c->session->compute.pool, residual_token, &j, c->n);
+    return !atomic_load_explicit(&j.bad, memory_order_relaxed);
 }
 
 static bool all_finite(const float *x, uint64_t n)
@@ -97,15 +114,11 @@ static sluice_err compute_layer(struct sl_chunk *c)
     if (err != SLUICE_OK) return err;
     if (sl_quiet(c) > 0) leave_quiet(c);
     if (c->n == 0) return SLUICE_OK;
-    add_residual(c);
-    uint64_t n = (uint64_t)c->n * s->m->n_embd;
-    if (!sl_norm_safe(s->scratch.x, n)) return sl_not_finite(c, "the result of attention");
+    if (!add_residual(c)) return sl_not_finite(c, "the result of attention");
     sl_norm_chunk(c, y->ffn_norm);
     err = y->n_experts ? sl_moe_ffn(c) : sl_dense_ffn(c, &y->ffn, s->scratch.out);
     if (err != SLUICE_OK) return err;
-    add_residual(c);
-    if (!sl_norm_safe(s->scratch.x, n)) return sl_not_finite(c, "its output");
-    return SLUICE_OK;
+    return add_residual(c) ? SLUICE_OK : sl_not_finite(c, "its output");
 }
 
 /* What the phases and the store's reads have come to so far. */

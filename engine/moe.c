@@ -42,6 +42,41 @@ static sluice_err choose(const struct sl_chunk *c, const struct sl_layer *y, uin
     return err;
 }
 
+struct choose_job {
+    const struct sl_chunk *c;
+    const struct sl_layer *y;
+    atomic_bool bad; /* relaxed: read after the pool's barrier */
+};
+
+static void choose_alone(void *arg, uint32_t t, uint32_t worker)
+{
+    (void)worker;
+    struct choose_job *j = arg;
+    const struct sl_router *r = &j->y->router;
+    struct sl_scratch *s = &j->c->session->scratch;
+    uint64_t first = (uint64_t)t * r->top_k;
+    sluice_err err = sl_router_select(r, s->scores + (uint64_t)t * r->n_experts, NULL,
+                                      s->chosen + first, s->weight + first, NULL);
+    if (err != SLUICE_OK) atomic_store_explicit(&j->bad, true, memory_order_relaxed);
+}
+
+/* The choices of all tokens: side by side where none depends on another. What fails is done again
+ * in order, for the sentence about the first. */
+static sluice_err choose_all(const struct sl_chunk *c, const struct sl_layer *y)
+{
+    const struct sl_session *s = c->session;
+    if (!s->sticky && !s->chooser.fn) {
+        struct choose_job j = {.c = c, .y = y};
+        sl_pool_run(s->compute.pool, choose_alone, &j, c->n);
+        if (!atomic_load_explicit(&j.bad, memory_order_relaxed)) return SLUICE_OK;
+    }
+    for (uint32_t t = 0; t < c->n; t++) {
+        sluice_err err = choose(c, y, t);
+        if (err != SLUICE_OK) return err;
+    }
+    return SLUICE_OK;
+}
+
 /* Router scores to choices: scratch.chosen, scratch.weight. */
 static sluice_err route(const struct sl_chunk *c, const struct sl_layer *y)
 {
@@ -51,11 +86,7 @@ static sluice_err route(const struct sl_chunk *c, const struct sl_layer *y)
     if (s->observer.fn) sl_observe_router(c);
     struct sl_mm mm = {y->gate_inp, x, c->n, s->scratch.scores, y->n_experts, 0};
     sl_mm_run(&s->compute, &mm, 1);
-    for (uint32_t t = 0; t < c->n; t++) {
-        sluice_err err = choose(c, y, t);
-        if (err != SLUICE_OK) return err;
-    }
-    return SLUICE_OK;
+    return choose_all(c, y);
 }
 
 /* --drop-cold F, lossy: of a single token's choices, those that would have to be read and weigh

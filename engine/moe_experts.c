@@ -102,7 +102,7 @@ struct add_job {
     uint32_t last; /* expert */
 };
 
-/* One token's sum over its experts up to last, ascending: acc = fma(weight, y, acc). */
+/* One token's sum over its experts up to last, ascending: acc = fma(weight, y, acc), from 0. */
 static void add_token(void *arg, uint32_t t, uint32_t worker)
 {
     (void)worker;
@@ -111,6 +111,7 @@ static void add_token(void *arg, uint32_t t, uint32_t worker)
     uint32_t n_embd = s->m->n_embd, k = j->r->k;
     float *out = s->scratch.out + (uint64_t)t * n_embd;
     uint32_t i = t * k + s->scratch.added[t];
+    if (i == t * k && s->scratch.chosen[i] <= j->last) memset(out, 0, n_embd * sizeof *out);
     for (; i < (t + 1) * k && s->scratch.chosen[i] <= j->last; i++) {
         uint32_t row = s->scratch.pair[i] - j->r->first_pair;
         s->compute.kernels->axpy(s->scratch.weight[i], s->scratch.pair_out + (uint64_t)row * n_embd,
@@ -166,7 +167,6 @@ sluice_err moe_run_experts(struct moe_run *r)
     uint32_t ff = r->y->experts.part[r->y->experts.n_parts - 1].cols;
     sl_acts_begin(&s->scratch.pair_ff, n_pairs, ff);
     memset(s->scratch.added, 0, r->c->n * sizeof *s->scratch.added);
-    memset(s->scratch.out, 0, (uint64_t)r->c->n * s->m->n_embd * sizeof *s->scratch.out);
     for (;;) {
         uint32_t n;
         sl_phase_next(&s->phases, SL_PHASE_WAITING);

@@ -8,9 +8,8 @@
 #include "engine/kernels/kquant_avx512.h"
 #include "formats/blocks.h"
 
-#define GROUPS 8      /* of 32 columns */
-#define IQ4_BIAS 128  /* makes the values unsigned */
-#define Q3_K_BIAS 127 /* and products of scale and code */
+#define GROUPS 8     /* of 32 columns */
+#define IQ4_BIAS 128 /* makes the values unsigned */
 
 /* A block of sixteen rows. */
 struct wide {
@@ -18,6 +17,7 @@ struct wide {
     __m512i scale[2 * GROUPS]; /* of each 16 columns; or of each 32, the first eight; or those of
                                   two times 16, a word each, the first eight */
     __m512i pair[GROUPS];      /* minima, two words: of each 16 columns, or, four vectors, 32 */
+    __m512i start;             /* of sums, where the levels are signed */
     __m512 d, dmin;
 };
 
@@ -185,24 +185,25 @@ SL_INLINE void unpack_q3_k(const struct tile16 *t, uint64_t at, struct wide *out
         }
 }
 
-/* Of scale number i: for each row Q3_K_BIAS + scale * (code - 4) of the codes 0 to 3, a byte each.
- * *four gets four times the scale in each byte. */
+/* Of scale number i: for each row scale * (4 - code) of the codes 0 to 3, a byte each. *four gets
+ * four times the scale in each byte. */
 SL_INLINE __m512i products_q3_k(const __m512i bytes[4], int i, __m512i *four)
 {
     __m512i one = _mm512_shuffle_epi8(bytes[i / 4], four_times(i % 4));
-    __m512i two = _mm512_add_epi8(one, one), p = bytes512(Q3_K_BIAS);
+    __m512i two = _mm512_add_epi8(one, one);
+    __m512i p = _mm512_mask_add_epi8(one, 0x3333333333333333, one, two);
     *four = _mm512_add_epi8(two, two);
-    p = _mm512_mask_sub_epi8(p, 0x1111111111111111, p, *four);
-    p = _mm512_mask_sub_epi8(p, 0x6666666666666666, p, two);
-    return _mm512_mask_sub_epi8(p, 0xaaaaaaaaaaaaaaaa, p, one);
+    return _mm512_mask_add_epi8(p, 0x5555555555555555, p, one);
 }
 
-/* With the scales in the levels: scale * code is at least -31 * 4 and at most 32 * 4, a byte once
- * Q3_K_BIAS is added. */
+/* With the scales in the levels, and the other sign: scale * (4 - code) is -32 * 4 to 31 * 4, a
+ * signed byte, so codes of activations have to be unsigned, 128 more than they are, and sums begin
+ * with what takes that back. They have the other sign, too, and so has d. */
 SL_INLINE void unpack_q3_k_folded(const struct tile16 *t, uint64_t at, struct wide *out)
 {
-    __m512i v[4], high[8], bytes[4];
-    out->d = head_q3_k(t, at, bytes);
+    __m512i v[4], high[8], bytes[4], sum[4]; /* four, since in one they would wait */
+    for (int i = 0; i < 4; i++) sum[i] = _mm512_setzero_si512();
+    out->d = _mm512_sub_ps(_mm512_set1_ps(-0.0f), head_q3_k(t, at, bytes));
     transpose(t, at, high);
     transpose(t, at + 16, high + 4);
 #pragma GCC unroll 4
@@ -217,10 +218,13 @@ SL_INLINE void unpack_q3_k_folded(const struct tile16 *t, uint64_t at, struct wi
             for (int i = 0; i < 4; i++) {
                 __mmask64 has = _mm512_test_epi8_mask(high[part % 2 * 4 + i], bytes512(1 << g));
                 level[i] = _mm512_shuffle_epi8(table, table_index(shifted(v[i], 2 * k)));
-                level[i] = _mm512_mask_add_epi8(level[i], has, level[i], four);
+                level[i] = _mm512_mask_sub_epi8(level[i], has, level[i], four);
+                sum[i] = _mm512_dpbusd_epi32(sum[i], bytes512(0x80), level[i]);
             }
         }
     }
+    sum[0] = _mm512_add_epi32(_mm512_add_epi32(sum[0], sum[1]), _mm512_add_epi32(sum[2], sum[3]));
+    out->start = _mm512_sub_epi32(_mm512_setzero_si512(), sum[0]);
 }
 
 /* Scales and minima of Q4_K and Q5_K: one of each for a group. */

@@ -1,12 +1,17 @@
 /* Matrix times vectors for float weights (F32, F16, BF16), for AVX2: the 32 striped lanes are four
- * vectors. A row goes with two activations; with one, F32 goes row by row, as fast as a cache gives
- * it, and what has to be converted goes by two rows. Not more: rows of a few KiB lie so that the
- * first-level cache has few places for the same columns of many (eight at a time: F32 20 G
- * weights/s where this gives 27, one Zen 4 core, November 2026). */
+ * vectors. With one activation, F32 goes row by row, as fast as a cache gives it, and what has to
+ * be converted goes by two rows; not more, since rows of a few KiB lie so that the first-level
+ * cache has few places for the same columns of many (eight at a time: F32 18 to 20 G weights/s
+ * where this gives 24 to 27, one Zen 4 core, November 2026). More activations go by four rows and
+ * two of them, which leaves registers for one of the four vectors: a stretch of columns is gone
+ * through four times (two activations and one row at a time: F32 25, so 32). */
 #include "engine/kernels/kernel_variants.h"
 #include "engine/kernels/simd_avx2.h"
 
 #define LANES 32
+#define PASS 24     /* activations for all rows: of 2,048 columns, 192 KiB */
+#define ROWS 4      /* at a time, with two activations */
+#define STRETCH 256 /* columns that four rows and two activations keep in the first-level cache */
 
 typedef __m256 load8_fn(const uint8_t *p);
 typedef float load1_fn(const uint8_t *p);
@@ -53,74 +58,103 @@ SL_INLINE float finish(const struct layout l, const uint8_t *row, const float *x
         _mm256_add_ps(_mm256_add_ps(acc.v[0], acc.v[2]), _mm256_add_ps(acc.v[1], acc.v[3])));
 }
 
-/* What is multiplied at a time: n_rows rows and n_x activations, constants. ahead: address from
- * which as many rows are fetched meanwhile, or 0. */
-struct part {
-    const uint8_t *row[2];
-    const struct sl_k_act *x;
-    uint32_t n_rows, n_x, cols;
-    uintptr_t ahead;
+/* ---- one activation -------------------------------------------------------------------------- */
+
+/* y[r] = row r, of one or two (a constant), times x. ahead: address from which as many rows are
+ * fetched meanwhile, or 0. */
+SL_INLINE void rows_times(const struct layout l, const uint8_t *const row[2], uint32_t cols,
+                          const float *x, uintptr_t ahead, float y[2])
+{
+    struct lanes acc[2];
+    uint32_t c = 0;
+    for (uint32_t r = 0; r < l.rows; r++)
+        for (int k = 0; k < 4; k++) acc[r].v[k] = _mm256_setzero_ps();
+    for (; c + LANES <= cols; c += LANES) {
+        for (uint32_t k = 0; ahead && k < l.rows * LANES * l.bytes; k += 64)
+            _mm_prefetch((const char *)(ahead + (uint64_t)c * l.rows * l.bytes + k), _MM_HINT_T1);
+        for (int k = 0; k < 4; k++)
+            for (uint32_t r = 0; r < l.rows; r++)
+                acc[r].v[k] = _mm256_fmadd_ps(l.load8(row[r] + (uint64_t)(c + 8 * k) * l.bytes),
+                                              _mm256_loadu_ps(x + c + 8 * k), acc[r].v[k]);
+    }
+    for (uint32_t r = 0; r < l.rows; r++)
+        y[r] = finish(l, row[r] + (uint64_t)c * l.bytes, x + c, cols - c, acc[r]);
+}
+
+SL_INLINE void matmul_one(const struct layout l, const struct sl_k_matmul *m)
+{
+    for (uint32_t r = 0; r < m->rows; r += l.rows) {
+        const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
+        bool two = l.rows == 2 && r + 1 < m->rows;
+        const uint8_t *rows[2] = {row, two ? row + m->row_bytes : row};
+        uintptr_t ahead = l.rows == 2 ? (uintptr_t)row + 2 * m->row_bytes : 0;
+        float y[2];
+        rows_times(l, rows, m->cols, m->x->f, ahead, y);
+        m->y[r] = y[0];
+        if (two) m->y[r + 1] = y[1];
+    }
+}
+
+/* ---- more of them ---------------------------------------------------------------------------- */
+
+/* [first, end): whole 32s. */
+struct columns {
+    uint32_t first, end;
 };
 
-/* y[i][r]: row r times activation i. */
-SL_INLINE void part_times(const struct layout l, const struct part p, float y[2][2])
+/* Adds vector k of the lanes of these columns. */
+SL_INLINE void add_stretch(const struct layout l, const uint8_t *const row[ROWS],
+                           const float *const x[2], struct columns in, int k,
+                           struct lanes acc[ROWS][2])
 {
-    struct lanes acc[2][2];
-    uint32_t c = 0;
-    for (uint32_t r = 0; r < p.n_rows; r++)
-        for (uint32_t i = 0; i < p.n_x; i++)
-            for (int k = 0; k < 4; k++) acc[r][i].v[k] = _mm256_setzero_ps();
-    for (; c + LANES <= p.cols; c += LANES) {
-        for (uint32_t k = 0; p.ahead && k < p.n_rows * LANES * l.bytes; k += 64)
-            _mm_prefetch((const char *)(p.ahead + (uint64_t)c * p.n_rows * l.bytes + k),
-                         _MM_HINT_T1);
-        for (int k = 0; k < 4; k++)
-            for (uint32_t r = 0; r < p.n_rows; r++) {
-                __m256 w = l.load8(p.row[r] + (uint64_t)(c + 8 * k) * l.bytes);
-                for (uint32_t i = 0; i < p.n_x; i++)
-                    acc[r][i].v[k] =
-                        _mm256_fmadd_ps(w, _mm256_loadu_ps(p.x[i].f + c + 8 * k), acc[r][i].v[k]);
-            }
-    }
-    for (uint32_t i = 0; i < p.n_x; i++)
-        for (uint32_t r = 0; r < p.n_rows; r++)
-            y[i][r] =
-                finish(l, p.row[r] + (uint64_t)c * l.bytes, p.x[i].f + c, p.cols - c, acc[r][i]);
+    __m256 sum[ROWS][2];
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t i = 0; i < 2; i++) sum[r][i] = acc[r][i].v[k];
+    for (uint32_t c = in.first + 8 * (uint32_t)k; c < in.end; c += LANES)
+        for (uint32_t r = 0; r < ROWS; r++) {
+            __m256 w = l.load8(row[r] + (uint64_t)c * l.bytes);
+            for (uint32_t i = 0; i < 2; i++)
+                sum[r][i] = _mm256_fmadd_ps(w, _mm256_loadu_ps(x[i] + c), sum[r][i]);
+        }
+    for (uint32_t r = 0; r < ROWS; r++)
+        for (uint32_t i = 0; i < 2; i++) acc[r][i].v[k] = sum[r][i];
 }
 
-/* l.rows rows from r on, the second one perhaps the first again, times one activation. */
-SL_INLINE void rows_times(const struct layout l, const struct sl_k_matmul *m, uint32_t r,
+/* Rows from r on times activations i and i + 1; beyond the last row, or the last activation, that
+ * one is repeated. */
+SL_INLINE void tile_times(const struct layout l, const struct sl_k_matmul *m, uint32_t r,
                           uint32_t i)
 {
-    const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
-    bool two = l.rows == 2 && r + 1 < m->rows;
-    struct part p = {{row, two ? row + m->row_bytes : row}, m->x + i, l.rows, 1, m->cols, 0};
-    float y[2][2], *out = m->y + i * m->y_stride + r;
-    if (i == 0 && l.rows == 2) p.ahead = (uintptr_t)row + 2 * m->row_bytes;
-    part_times(l, p, y);
-    out[0] = y[0][0];
-    if (two) out[1] = y[0][1];
-}
-
-/* Row r times two activations. */
-SL_INLINE void row_times(const struct layout l, const struct sl_k_matmul *m, uint32_t r, uint32_t i)
-{
-    const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
-    float y[2][2], *out = m->y + i * m->y_stride + r;
-    part_times(l, (struct part){{row}, m->x + i, 1, 2, m->cols, 0}, y);
-    out[0] = y[0][0];
-    out[m->y_stride] = y[1][0];
+    uint32_t n_rows = m->rows - r < ROWS ? m->rows - r : ROWS, n_x = i + 1 < m->n_tokens ? 2 : 1;
+    uint32_t whole = m->cols / LANES * LANES;
+    const float *x[2] = {m->x[i].f, m->x[i + n_x - 1].f};
+    const uint8_t *row[ROWS];
+    struct lanes acc[ROWS][2];
+    for (uint32_t k = 0; k < ROWS; k++)
+        row[k] = (const uint8_t *)m->w + (r + (k < n_rows ? k : n_rows - 1)) * m->row_bytes;
+    for (uint32_t k = 0; k < ROWS * 2; k++)
+        for (int v = 0; v < 4; v++) acc[k / 2][k % 2].v[v] = _mm256_setzero_ps();
+    for (uint32_t c = 0; c < whole; c += STRETCH) {
+        struct columns in = {c, whole - c < STRETCH ? whole : c + STRETCH};
+        for (int k = 0; k < 4; k++) add_stretch(l, row, x, in, k, acc);
+    }
+    for (uint32_t t = 0; t < n_x; t++)
+        for (uint32_t k = 0; k < n_rows; k++)
+            m->y[(i + t) * m->y_stride + r + k] = finish(l, row[k] + (uint64_t)whole * l.bytes,
+                                                         x[t] + whole, m->cols - whole, acc[k][t]);
 }
 
 SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
 {
     SLUICE_ASSERT(m->rows >= 1 && m->y_stride >= m->rows);
-    for (uint32_t r = 0; r < m->rows; r += l.rows) {
-        uint32_t i = 0;
-        for (; i + 2 <= m->n_tokens; i += 2)
-            for (uint32_t k = r; k < r + l.rows && k < m->rows; k++) row_times(l, m, k, i);
-        if (i < m->n_tokens) rows_times(l, m, r, i);
+    if (m->n_tokens == 1) {
+        matmul_one(l, m);
+        return;
     }
+    for (uint32_t first = 0; first < m->n_tokens; first += PASS)
+        for (uint32_t r = 0; r < m->rows; r += ROWS)
+            for (uint32_t i = first; i < first + PASS && i < m->n_tokens; i += 2)
+                tile_times(l, m, r, i);
 }
 
 void sl_k_matmul_f32__avx2(const struct sl_k_matmul *m)

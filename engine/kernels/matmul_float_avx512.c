@@ -10,8 +10,9 @@
 #include "engine/kernels/simd_avx512.h"
 
 #define LANES 32
-#define ROWS 4 /* at a time */
-#define MANY 3 /* activations at a time */
+#define ROWS 4  /* at a time */
+#define MANY 3  /* activations at a time */
+#define PASS 24 /* activations for all rows: of 2,048 columns, 192 KiB */
 
 struct lanes {
     __m512 v[2];
@@ -148,8 +149,8 @@ SL_INLINE void part_times(const struct layout l, const struct part p, float *y, 
         }
 }
 
-/* ROWS rows from r on times all activations; beyond the last row of the matrix the last one is
- * repeated. */
+/* ROWS rows from r on times the activations of a pass; beyond the last row of the matrix the last
+ * one is repeated. */
 SL_INLINE void rows_times(const struct layout l, const struct sl_k_matmul *m, uint32_t r)
 {
     struct part p = {.x = m->x, .n_rows = ROWS, .n_x = MANY, .cols = m->cols};
@@ -168,13 +169,19 @@ SL_INLINE void rows_times(const struct layout l, const struct sl_k_matmul *m, ui
 SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
 {
     SLUICE_ASSERT(m->rows >= 1 && m->y_stride >= m->rows);
-    if (!l.row_by_row || m->n_tokens > 1) {
-        for (uint32_t r = 0; r < m->rows; r += ROWS) rows_times(l, m, r);
+    if (l.row_by_row && m->n_tokens == 1) {
+        for (uint32_t r = 0; r < m->rows; r++) {
+            const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
+            part_times(l, (struct part){{row}, m->x, 1, 1, m->cols, 0}, m->y + r, m->y_stride, 1);
+        }
         return;
     }
-    for (uint32_t r = 0; r < m->rows; r++) {
-        const uint8_t *row = (const uint8_t *)m->w + r * m->row_bytes;
-        part_times(l, (struct part){{row}, m->x, 1, 1, m->cols, 0}, m->y + r, m->y_stride, 1);
+    for (uint32_t i = 0; i < m->n_tokens; i += PASS) {
+        struct sl_k_matmul pass = *m;
+        pass.x += i;
+        pass.y += i * m->y_stride;
+        pass.n_tokens = m->n_tokens - i < PASS ? m->n_tokens - i : PASS;
+        for (uint32_t r = 0; r < m->rows; r += ROWS) rows_times(l, &pass, r);
     }
 }
 

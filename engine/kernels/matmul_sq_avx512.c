@@ -517,7 +517,7 @@ SL_INLINE void bands_times(const struct layout l, const struct sl_k_matmul *m,
             unpack(l, bands->at[t][0] + at, bands->at[t][1] + at, tables, t, &u);
         if (b + LAST_UNITS >= units)
             for (uint64_t i = units - 1 - b; i < p->n; i += LAST_UNITS)
-                fetch_results(bands->y + i * m->y_stride);
+                fetch_results(bands->y + i * m->y_stride, 2 * WIDE_ROWS);
         unit_times_all(l, &u, p, false, p->n, (struct goal){acc, all});
         if (p->n_second == 0) continue;
         if (b % SECONDS_AHEAD == 0) find_seconds(p, b, units - b, who);

@@ -25,6 +25,19 @@ SL_INLINE __m512 exp16(__m512 x)
     return _mm512_mask_mov_ps(y, above, _mm512_set1_ps(INFINITY));
 }
 
+void sl_k_silu_mul__avx512(const float *g, const float *u, uint32_t n, float *y)
+{
+    const __m512 one = _mm512_set1_ps(1.0f), minus = _mm512_set1_ps(-0.0f);
+    for (uint32_t i = 0; i < n; i += 16) {
+        __mmask16 there = n - i < 16 ? lanes512(n - i) : lanes512(16);
+        __m512 g16 = _mm512_maskz_loadu_ps(there, g + i);
+        __m512 e = exp16(_mm512_xor_ps(g16, minus));
+        __m512 silu = _mm512_mul_ps(g16, _mm512_div_ps(one, _mm512_add_ps(one, e)));
+        silu = _mm512_mul_ps(silu, _mm512_maskz_loadu_ps(there, u + i));
+        _mm512_mask_storeu_ps(y + i, there, silu);
+    }
+}
+
 SL_INLINE __m256 upper_half(__m512 v) { return _mm512_extractf32x8_ps(v, 1); }
 
 float sl_k_exp_sum__avx512(float *x, uint32_t n, float max)
