@@ -332,7 +332,10 @@ sluice_err sl_attention(const struct sl_chunk *c)
         return sl_not_finite(c,
                              "a query, key or value (f32 keys and values have the widest range)");
     uint32_t n = c->n - sl_quiet(c);
-    if (n == 0) return SLUICE_OK;
+    if (n == 0) {
+        sl_phase_next(&s->phases, SL_PHASE_OTHER);
+        return SLUICE_OK;
+    }
     sl_acts_begin(&s->scratch.attn, n, y->wo.cols);
     attend_all(&j);
     if (atomic_load_explicit(&j.bad, memory_order_relaxed)) return sl_not_finite(c, "a query");

@@ -235,14 +235,18 @@ sluice_err sl_deltanet(const struct sl_chunk *c)
     *j.state.mark = (struct sl_delta_mark){c->pos + c->n, true};
     if (atomic_load_explicit(&j.bad, memory_order_relaxed))
         return sl_not_finite(c, "a query, key or output of DeltaNet");
+    uint32_t first = sl_quiet(c);
+    if (first == c->n) {
+        sl_phase_next(&s->phases, SL_PHASE_OTHER);
+        return SLUICE_OK;
+    }
 
     sl_phase_next(&s->phases, SL_PHASE_PROJECTION);
     const struct sl_k_act *x = sl_acts_for(&s->compute, &s->scratch.attn, y->out.type);
     if (!x) return sl_not_finite(c, "output of DeltaNet");
     if (s->observer.fn) sl_observe_delta_output(c);
-    uint32_t first = sl_quiet(c);
     struct sl_mm mm = {y->out, x + first, c->n - first, s->scratch.out, s->m->n_embd, 0};
-    if (mm.n_tokens > 0) sl_mm_run(&s->compute, &mm, 1);
+    sl_mm_run(&s->compute, &mm, 1);
     sl_phase_next(&s->phases, SL_PHASE_OTHER);
     return SLUICE_OK;
 }

@@ -189,12 +189,21 @@ static sluice_err show_head(const struct sl_chunk *c)
     return SLUICE_OK;
 }
 
-/* Of how many tokens the last layer's output is wanted: of those that the head is asked for. But
- * observers and recordings are to see all, and sticky routing depends on the choices before. */
+/* Whether somebody looks at what all tokens choose in the last layer: observers, choosers and
+ * recordings; sticky routing, which depends on the choices before, and --drop-cold, which knows
+ * prompts by their several tokens; and the cache, whose policies compare layers by what was chosen
+ * in each, where it does not hold every expert. */
+static bool all_are_seen(const struct sl_session *s)
+{
+    const struct sl_expert_store *store = s->m->store;
+    return s->observer.fn || s->chooser.fn || s->m->record || s->sticky || s->drop_cold > 0.0f ||
+           (store && !sl_expert_store_is_whole(store));
+}
+
+/* Of how many tokens the last layer's output is wanted: of those that the head is asked for. */
 static uint32_t tokens_out(const struct sl_chunk *c, const float *logits, bool want_last)
 {
-    const struct sl_session *s = c->session;
-    if (logits || s->observer.fn || s->m->record || s->sticky) return c->n;
+    if (logits || all_are_seen(c->session)) return c->n;
     return want_last ? 1 : 0;
 }
 

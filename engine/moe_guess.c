@@ -58,8 +58,6 @@ void moe_look_ahead(const struct moe_run *r)
     sl_predict_learn(s->predictor, r->c->layer, last, r->k);
     uint32_t layer = next_moe_layer(s->m, r->c->layer);
     if (layer == s->m->n_layers) return;
-    /* where one token goes, or none, nothing is said of the chunk */
-    if (layer + 1 == s->m->n_layers && r->c->n_out < r->c->n) return;
     if (r->c->n == 1)
         guess_token(r, layer);
     else

@@ -134,13 +134,15 @@ static sluice_err open_rest(struct sl_expert_store *s, const struct sl_expert_st
     if (!take_tables(s, &n, c->map))
         return sl_fail(e, SLUICE_E_NOMEM, "no memory for the tables of the expert store");
     fill_layers(s, c, &z);
+    s->whole = c->map;
     if (c->map) return store_map_open(s, e);
     store_flights_init(s);
     for (uint32_t i = 0; i < n.n_slots; i++) s->slots[i].flight = SL_EC_NONE;
     sl_read_ahead_init(&s->ahead, c->read_ahead);
     sluice_err err = check_blocks(s, e);
     if (err == SLUICE_OK) err = open_books(s, c, &z, e);
-    if (err != SLUICE_OK || !is_whole(s, &z)) return err;
+    s->whole = err == SLUICE_OK && is_whole(s, &z);
+    if (!s->whole) return err;
     return store_load_all(s, c, e);
 }
 
@@ -180,6 +182,13 @@ void sl_expert_store_close(struct sl_expert_store *s)
     sl_region_deinit(&s->memory);
     sl_arena_deinit(&s->arena);
     sl_free(s);
+}
+
+bool sl_expert_store_is_whole(const struct sl_expert_store *s)
+{
+    for (uint32_t k = 0; k < SL_EC_CLASSES_MAX; k++)
+        if (s->open_of[k] < s->slots_of[k]) return false;
+    return s->whole;
 }
 
 /* ---- figures -----------------------------------------------------------------------------------

@@ -238,6 +238,8 @@ void sl_expert_settle(struct sl_expert_store *s);
 /* Gives back at least so many bytes by closing the coldest slots, or as many as the floor allows.
  * Settles first. Returns the bytes given back. No layer is begun. */
 uint64_t sl_expert_store_shrink(struct sl_expert_store *s, uint64_t bytes);
+/* Whether every expert has a slot now, so that none is displaced. */
+bool sl_expert_store_is_whole(const struct sl_expert_store *s);
 /* Opens closed slots again as far as the budget allows. */
 void sl_expert_store_regrow(struct sl_expert_store *s);
 

@@ -128,6 +128,7 @@ struct sl_expert_store {
     uint32_t n_slots; /* of all classes */
     uint32_t first_slot[SL_EC_CLASSES_MAX];
     uint32_t slots_of[SL_EC_CLASSES_MAX], open_of[SL_EC_CLASSES_MAX], leased_of[SL_EC_CLASSES_MAX];
+    bool whole; /* a slot for each expert, or files that are mapped */
     uint64_t class_at[SL_EC_CLASSES_MAX], slot_bytes[SL_EC_CLASSES_MAX];
     struct store_slot *slots; /* [n_slots] */
     uint64_t *sums;           /* per expert and read; 0: not yet read */
