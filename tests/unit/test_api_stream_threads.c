@@ -131,11 +131,11 @@ static void *trim_often(void *arg)
                                       SLUICE_TRIM_RESTORE, SLUICE_TRIM_SOME};
     struct trimmer *t = arg;
 
-    while (!atomic_load(&t->stop)) {
+    do { /* once at least: on a busy machine the thread may begin late */
         t->failed += sluice_model_trim(t->model, levels[t->calls % 8], NULL) != SLUICE_OK;
         t->calls++;
         for (int i = 0; i < 5; i++) sched_yield();
-    }
+    } while (!atomic_load(&t->stop));
     return NULL;
 }
 
