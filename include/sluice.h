@@ -482,8 +482,8 @@ SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_eval(sluice_session *sess
  * the bit what sluice_session_eval has there. Where all experts are in memory, the last layer is
  * then computed for that token only, and for none where sluice_session_eval is given NULL: of the
  * others only their keys, values and recurrent state are wanted. (Recording, observers, choosers,
- * sticky and drop_cold want all.) Returns what
- * sluice_session_eval returns. Thread: one per handle. */
+ * sticky and drop_cold want all.) Returns what sluice_session_eval returns. Thread: one per handle.
+ */
 SLUICE_API SLUICE_MUST_CHECK sluice_err sluice_session_eval_last(sluice_session *session,
                                                                  const int32_t *ids, size_t n,
                                                                  float *logits,
