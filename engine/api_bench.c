@@ -164,8 +164,8 @@ static sluice_err compare(const struct kernel *x, bool *equal, sluice_error *e)
     SLUICE_ASSERT(finite);
     for (uint32_t t = 0; t < x->n_tokens; t++)
         c.acts[t] = (struct sl_k_act){.f = c.x, .q = c.q.q, .d = c.q.d, .sums = c.q.sums};
-    struct sl_k_matmul m = {c.w,    row_bytes_of(x), c.rows,     x->cols,
-                            c.acts, x->n_tokens,     c.scalar_y, c.rows};
+    struct sl_k_matmul m = {c.w,         row_bytes_of(x), c.rows, x->cols, c.acts,
+                            x->n_tokens, c.scalar_y,      c.rows, NULL};
     scalar->matmul[SL_TYPE_SLOT(x->type)](&m);
     m.y = c.y;
     x->k->matmul[SL_TYPE_SLOT(x->type)](&m);

@@ -16,8 +16,7 @@ sluice_err sl_dense_ffn(const struct sl_chunk *c, const struct sl_ffn *f, float 
                              .up = {.w = f->up, .x = xu, .n_tokens = c->n},
                              .gate_bias = f->gate_bias,
                              .up_bias = f->up_bias};
-    const struct sl_gated_out gated_out = {&s->scratch.ff, f->down.type, s->scratch.up,
-                                           s->scratch.gated_done};
+    const struct sl_gated_out gated_out = sl_gated_to(s, &s->scratch.ff, f->down.type);
     if (!sl_gated_run(&s->compute, &gated, 1, &gated_out))
         return sl_not_finite(c, "the feed-forward network");
     const struct sl_k_act *x = s->scratch.ff.act[sl_k_act_kind(f->down.type)];

@@ -1,9 +1,8 @@
-/* See gated.h. A task is a tile of rows of gate and the same of up. Whoever completes a block of
- * the quantized form, which may be several tiles, makes its product and its codes, as long as both
- * are in a cache. */
+/* See gated.h. A task is a tile of rows of gate and the same of up, which stay in the core's caches
+ * until their product is made. Whoever completes a block of the quantized form, which may be
+ * several tiles, makes its codes. */
 #include "engine/gated.h"
 
-#define TILE_ROWS 64u
 #define BLOCK_ROWS 256u /* of SL_ACT_Q8_256; ff is a multiple then */
 
 struct gated_job {
@@ -15,42 +14,49 @@ struct gated_job {
     atomic_bool bad; /* relaxed: read after the pool's own barrier */
 };
 
-static uint32_t tiles_of(uint32_t rows) { return (rows + TILE_ROWS - 1) / TILE_ROWS; }
+static uint32_t tiles_of(uint32_t rows) { return (rows + SL_TILE_ROWS - 1) / SL_TILE_ROWS; }
 
-/* Rows [first, first + n) of an item's results. */
-static void finish(struct gated_job *j, const struct sl_gated *i, uint32_t first, uint32_t n)
+/* A tile of an item's results. */
+static void multiply(const struct gated_job *j, const struct sl_gated *i, struct sl_stretch rows,
+                     uint32_t worker)
 {
     const struct sl_kernels *k = j->c->kernels;
-    struct sl_acts *acts = j->out->acts;
-    for (uint32_t v = i->first; v < i->first + i->gate.n_tokens; v++) {
-        float *gate = acts->f + (uint64_t)v * j->ff + first;
-        float *up = j->out->up + (uint64_t)v * j->ff + first;
-        if (i->gate_bias) k->add(i->gate_bias + first, n, gate);
-        if (i->up_bias) k->add(i->up_bias + first, n, up);
-        k->silu_mul(gate, up, n, gate);
-        if (!sl_acts_part(j->c, acts, j->kind, v, (struct sl_stretch){first, n}))
-            atomic_store_explicit(&j->bad, true, memory_order_relaxed);
+    float *up = j->out->tiles + worker * j->out->tile_size;
+    float *gate = i->gate.y + rows.first;
+    SLUICE_DASSERT((uint64_t)rows.n * i->up.n_tokens <= j->out->tile_size);
+    sl_mm_rows(j->c, &i->gate, rows);
+    sl_mm_tile(j->c, &i->up, rows, NULL, up);
+    for (uint32_t t = 0; t < i->gate.n_tokens; t++, gate += j->ff, up += rows.n) {
+        if (i->gate_bias) k->add(i->gate_bias + rows.first, rows.n, gate);
+        if (i->up_bias) k->add(i->up_bias + rows.first, rows.n, up);
+        k->silu_mul(gate, up, rows.n, gate);
     }
+}
+
+/* Codes of these rows of an item's results. */
+static void quantize(struct gated_job *j, const struct sl_gated *i, struct sl_stretch rows)
+{
+    for (uint32_t v = i->first; v < i->first + i->gate.n_tokens; v++)
+        if (!sl_acts_part(j->c, j->out->acts, j->kind, v, rows))
+            atomic_store_explicit(&j->bad, true, memory_order_relaxed);
 }
 
 /* Items have equally many tasks. */
 static void run_tile(void *arg, uint32_t task, uint32_t worker)
 {
-    (void)worker;
     struct gated_job *j = arg;
-    uint32_t tiles = tiles_of(j->ff), item = task / tiles, row = task % tiles * TILE_ROWS;
+    uint32_t tiles = tiles_of(j->ff), item = task / tiles, row = task % tiles * SL_TILE_ROWS;
     const struct sl_gated *i = &j->items[item];
-    uint32_t n = j->ff - row < TILE_ROWS ? j->ff - row : TILE_ROWS;
-    sl_mm_rows(j->c, &i->gate, (struct sl_stretch){row, n});
-    sl_mm_rows(j->c, &i->up, (struct sl_stretch){row, n});
+    struct sl_stretch rows = {row, j->ff - row < SL_TILE_ROWS ? j->ff - row : SL_TILE_ROWS};
+    multiply(j, i, rows, worker);
     if (j->kind != SL_ACT_Q8_256) {
-        finish(j, i, row, n);
+        quantize(j, i, rows);
         return;
     }
     /* The last of a block's tiles sees what the others wrote. */
     _Atomic uint32_t *done = &j->out->done[(item * j->ff + row) / BLOCK_ROWS];
-    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 == BLOCK_ROWS / TILE_ROWS)
-        finish(j, i, row / BLOCK_ROWS * BLOCK_ROWS, BLOCK_ROWS);
+    if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 == BLOCK_ROWS / SL_TILE_ROWS)
+        quantize(j, i, (struct sl_stretch){row / BLOCK_ROWS * BLOCK_ROWS, BLOCK_ROWS});
 }
 
 bool sl_gated_run(const struct sl_compute *c, struct sl_gated *items, uint32_t n_items,
@@ -62,8 +68,7 @@ bool sl_gated_run(const struct sl_compute *c, struct sl_gated *items, uint32_t n
         struct sl_gated *g = &items[i];
         SLUICE_DASSERT(g->gate.w.rows == j.ff && g->up.w.rows == j.ff);
         g->gate.y = acts->f + (uint64_t)g->first * j.ff;
-        g->up.y = out->up + (uint64_t)g->first * j.ff;
-        g->gate.y_stride = g->up.y_stride = j.ff;
+        g->gate.y_stride = j.ff;
     }
     SLUICE_ASSERT(acts->kinds & 1u << j.kind);
     SLUICE_DASSERT(j.kind != SL_ACT_Q8_256 || j.ff % BLOCK_ROWS == 0);

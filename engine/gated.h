@@ -19,7 +19,8 @@ struct sl_gated {
 struct sl_gated_out {
     struct sl_acts *acts;   /* of ff columns, begun */
     uint32_t type;          /* of down's weights */
-    float *up;              /* [capacity of acts][ff] scratch */
+    float *tiles;           /* [threads][tile_size] scratch */
+    uint64_t tile_size;     /* at least n_tokens of any item times SL_TILE_ROWS */
     _Atomic uint32_t *done; /* [sl_gated_done] scratch */
 };
 

@@ -4,9 +4,8 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* Rows of one task: a multiple of what vector kernels do at once. Many, since a kernel starts anew
- * with each task; fewer where threads would be left without. */
-#define TILE_ROWS_MOST 64u
+/* A task is a tile, or fewer rows where threads would be left without: a kernel starts anew with
+ * each, and does a multiple of these at once. */
 #define TILE_ROWS_LEAST 16u
 #define TILES_PER_THREAD 4u
 
@@ -179,18 +178,34 @@ const struct sl_k_act *sl_acts_for(const struct sl_compute *c, struct sl_acts *a
 
 /* ---- products --------------------------------------------------------------------------- */
 
-void sl_mm_rows(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows)
+/* Rows of a product, but for where they go. */
+static struct sl_k_matmul rows_of(const struct sl_mm *mm, struct sl_stretch rows)
 {
-    struct sl_k_matmul m = {
+    return (struct sl_k_matmul){
         .w = mm->w.w + rows.first * mm->w.row_bytes,
         .row_bytes = mm->w.row_bytes,
         .rows = rows.n,
         .cols = mm->w.cols,
         .x = mm->x,
         .n_tokens = mm->n_tokens,
-        .y = mm->y + rows.first,
-        .y_stride = mm->y_stride,
     };
+}
+
+void sl_mm_rows(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows)
+{
+    struct sl_k_matmul m = rows_of(mm, rows);
+    m.y = mm->y + rows.first;
+    m.y_stride = mm->y_stride;
+    c->kernels->matmul[SL_TYPE_SLOT(mm->w.type)](&m);
+}
+
+void sl_mm_tile(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows,
+                const uint8_t *next, float *y)
+{
+    struct sl_k_matmul m = rows_of(mm, rows);
+    m.next = next;
+    m.y = y;
+    m.y_stride = rows.n;
     c->kernels->matmul[SL_TYPE_SLOT(mm->w.type)](&m);
 }
 
@@ -207,7 +222,7 @@ static uint32_t tile_rows_for(const struct sl_compute *c, const struct sl_mm *it
     for (uint32_t i = 0; i < n_items; i++) rows += items[i].w.rows;
     uint64_t tile = rows / (TILES_PER_THREAD * sl_pool_threads(c->pool));
     tile = tile / TILE_ROWS_LEAST * TILE_ROWS_LEAST;
-    return (uint32_t)sl_max_u64(TILE_ROWS_LEAST, sl_min_u64(tile, TILE_ROWS_MOST));
+    return (uint32_t)sl_max_u64(TILE_ROWS_LEAST, sl_min_u64(tile, SL_TILE_ROWS));
 }
 
 /* The item that owns a task: the last whose first_task is not above it. */

@@ -59,8 +59,14 @@ struct sl_mm {
     uint32_t first_task; /* used by sl_mm_run */
 };
 
+#define SL_TILE_ROWS 64u /* that a worker takes at once, at most */
+
 /* Rows of one product. Thread: any worker. */
 void sl_mm_rows(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows);
+/* The same, but to a tile of their own: y[t * rows.n + r - rows.first]. next: weights that the
+ * worker will want then, or NULL: those after the last of the rows. */
+void sl_mm_tile(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows,
+                const uint8_t *next, float *y);
 
 /* Runs all products, which must not overlap in y. */
 void sl_mm_run(const struct sl_compute *c, struct sl_mm *items, uint32_t n_items);

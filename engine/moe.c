@@ -123,8 +123,9 @@ static void number_pairs(const struct moe_run *r)
     for (uint32_t i = 0; i < n; i++) s->first_pair[s->chosen[i] + 1]++;
     for (uint32_t x = 0; x < n_experts; x++) s->first_pair[x + 1] += s->first_pair[x];
     for (uint32_t i = 0; i < n; i++) {
-        s->pair[i] = s->first_pair[s->chosen[i]]++;
-        s->pair_token[s->pair[i]] = i / r->k;
+        uint32_t pair = s->first_pair[s->chosen[i]]++;
+        s->pair_token[pair] = i / r->k;
+        s->pair_weight[pair] = s->weight[i];
     }
     for (uint32_t x = n_experts; x > 0; x--) s->first_pair[x] = s->first_pair[x - 1];
     s->first_pair[0] = 0;

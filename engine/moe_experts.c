@@ -4,7 +4,7 @@
  * expert's pairs are one stretch of every buffer: the batch of its matrix products. A single token
  * takes experts in whatever order they arrive and adds them up at the end. A prompt chunk may have
  * more pairs than the buffers hold: it takes experts in ascending order, as many at a time as fit,
- * and adds each group at once, which is the same sum. */
+ * and adds up while their last products are made, which is the same sum. */
 #include <string.h>
 
 #include "engine/moe.h"
@@ -71,8 +71,8 @@ static sluice_err run_inputs(const struct moe_run *r, uint32_t n_ready)
                               .first = p.first};
     }
     if (n == 0) return SLUICE_OK;
-    const struct sl_gated_out out = {&s->pair_ff, shape->part[shape->n_parts - 1].type, s->pair_up,
-                                     s->gated_done};
+    const struct sl_gated_out out =
+        sl_gated_to(r->c->session, &s->pair_ff, shape->part[shape->n_parts - 1].type);
     bool good = sl_gated_run(compute, s->gated, n, &out);
     return good ? SLUICE_OK : sl_not_finite(r->c, "the experts");
 }
@@ -80,7 +80,9 @@ static sluice_err run_inputs(const struct moe_run *r, uint32_t n_ready)
 /* ---- down, and the sums ------------------------------------------------------------------------
  */
 
-static void run_outputs(const struct moe_run *r, uint32_t n_ready)
+/* The experts among ready whose down is there: their products are scratch.mm, how many is returned.
+ */
+static uint32_t list_outputs(const struct moe_run *r, uint32_t n_ready)
 {
     struct sl_scratch *s = &r->c->session->scratch;
     const struct sl_expert_part *down = &r->y->experts.part[r->y->experts.n_parts - 1];
@@ -90,40 +92,67 @@ static void run_outputs(const struct moe_run *r, uint32_t n_ready)
         if (!(s->ready[i].steps & SL_EXPERT_OUTPUT)) continue;
         struct rows p = rows_of(r, s->ready[i].expert);
         if (r->c->session->observer.fn) moe_observe_output(r, s->ready[i].expert);
-        struct sl_matrix w = part_matrix(down, s->ready[i].view.part[r->y->experts.n_parts - 1]);
-        s->mm[n++] = (struct sl_mm){
-            w, x + p.first, p.n, s->pair_out + (uint64_t)p.first * n_embd, n_embd, 0};
+        struct sl_mm *mm = &s->mm[n++];
+        *mm =
+            (struct sl_mm){.w = part_matrix(down, s->ready[i].view.part[r->y->experts.n_parts - 1]),
+                           .x = x + p.first,
+                           .n_tokens = p.n};
+        if (!r->in_order) { /* a pair is a choice then, p.first which one */
+            mm->y = s->token_out + (uint64_t)p.first * n_embd;
+            mm->y_stride = n_embd;
+        }
     }
-    if (n > 0) sl_mm_run(&r->c->session->compute, s->mm, n);
+    return n;
+}
+
+/* A single token's sum over its experts, ascending: acc = fma(weight, y, acc), from 0. */
+static void add_token(const struct moe_run *r)
+{
+    struct sl_session *s = r->c->session;
+    uint32_t n_embd = s->m->n_embd;
+    float *out = s->scratch.out;
+    memset(out, 0, n_embd * sizeof *out);
+    for (uint32_t i = 0; i < r->k; i++)
+        s->compute.kernels->axpy(s->scratch.weight[i], s->scratch.token_out + (uint64_t)i * n_embd,
+                                 n_embd, out);
 }
 
 struct add_job {
     const struct moe_run *r;
-    uint32_t last; /* expert */
+    uint32_t n; /* experts, products of scratch.mm, ascending */
 };
 
-/* One token's sum over its experts up to last, ascending: acc = fma(weight, y, acc), from 0. */
-static void add_token(void *arg, uint32_t t, uint32_t worker)
+/* The same sum for a tile of rows and all tokens: a core keeps what it has computed, and no other
+ * one needs it. */
+static void add_tile(void *arg, uint32_t task, uint32_t worker)
 {
-    (void)worker;
     const struct add_job *j = arg;
-    struct sl_session *s = j->r->c->session;
-    uint32_t n_embd = s->m->n_embd, k = j->r->k;
-    float *out = s->scratch.out + (uint64_t)t * n_embd;
-    uint32_t i = t * k + s->scratch.added[t];
-    if (i == t * k && s->scratch.chosen[i] <= j->last) memset(out, 0, n_embd * sizeof *out);
-    for (; i < (t + 1) * k && s->scratch.chosen[i] <= j->last; i++) {
-        uint32_t row = s->scratch.pair[i] - j->r->first_pair;
-        s->compute.kernels->axpy(s->scratch.weight[i], s->scratch.pair_out + (uint64_t)row * n_embd,
-                                 n_embd, out);
+    const struct sl_session *s = j->r->c->session;
+    const struct sl_mm *mm = s->scratch.mm;
+    uint32_t n_embd = s->m->n_embd, row = task * SL_TILE_ROWS, pair = j->r->first_pair;
+    struct sl_stretch rows = {row, n_embd - row < SL_TILE_ROWS ? n_embd - row : SL_TILE_ROWS};
+    float *tile = s->scratch.tiles + worker * sl_tile_size(s->chunk), *out = s->scratch.out + row;
+    if (pair == 0) /* the first experts' */
+        for (uint32_t t = 0; t < j->r->c->n; t++)
+            memset(out + (uint64_t)t * n_embd, 0, rows.n * sizeof *out);
+    for (uint32_t i = 0; i < j->n; i++) {
+        const uint8_t *next = i + 1 < j->n ? mm[i + 1].w.w : mm[0].w.w + rows.n * mm->w.row_bytes;
+        sl_mm_tile(&s->compute, &mm[i], rows, next + row * mm->w.row_bytes, tile);
+        for (uint32_t t = 0; t < mm[i].n_tokens; t++, pair++)
+            s->compute.kernels->axpy(s->scratch.pair_weight[pair], tile + (uint64_t)t * rows.n,
+                                     rows.n, out + (uint64_t)s->scratch.pair_token[pair] * n_embd);
     }
-    s->scratch.added[t] = i - t * k;
 }
 
-static void add_experts(const struct moe_run *r, uint32_t last)
+static void run_outputs(const struct moe_run *r, uint32_t n_ready)
 {
-    struct add_job j = {r, last};
-    sl_pool_run(r->c->session->compute.pool, add_token, &j, r->c->n);
+    struct sl_session *s = r->c->session;
+    struct add_job j = {r, list_outputs(r, n_ready)};
+    if (j.n == 0) return;
+    if (r->in_order)
+        sl_pool_run(s->compute.pool, add_tile, &j, (s->m->n_embd - 1) / SL_TILE_ROWS + 1);
+    else
+        sl_mm_run(&s->compute, s->scratch.mm, j.n);
 }
 
 /* ---- the loop ----------------------------------------------------------------------------------
@@ -150,10 +179,7 @@ static sluice_err run_group(struct moe_run *r, uint32_t n)
     sluice_err err = run_inputs(r, n);
     if (err != SLUICE_OK) return err;
     run_outputs(r, n);
-    if (r->in_order) {
-        add_experts(r, ready[n - 1].expert);
-        r->next = ready[n - 1].expert + 1;
-    }
+    if (r->in_order) r->next = ready[n - 1].expert + 1;
     for (uint32_t i = 0; i < n; i++)
         if (ready[i].steps & SL_EXPERT_OUTPUT) sl_expert_release(s->m->store, ready[i].expert);
     return SLUICE_OK;
@@ -166,7 +192,6 @@ sluice_err moe_run_experts(struct moe_run *r)
     if (n_pairs > s->scratch.pair_capacity) n_pairs = s->scratch.pair_capacity;
     uint32_t ff = r->y->experts.part[r->y->experts.n_parts - 1].cols;
     sl_acts_begin(&s->scratch.pair_ff, n_pairs, ff);
-    memset(s->scratch.added, 0, r->c->n * sizeof *s->scratch.added);
     for (;;) {
         uint32_t n;
         sl_phase_next(&s->phases, SL_PHASE_WAITING);
@@ -177,6 +202,6 @@ sluice_err moe_run_experts(struct moe_run *r)
         err = run_group(r, n);
         if (err != SLUICE_OK) return err;
     }
-    if (!r->in_order) add_experts(r, r->y->n_experts - 1);
+    if (!r->in_order) add_token(r);
     return SLUICE_OK;
 }

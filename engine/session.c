@@ -3,28 +3,28 @@
 
 static uint32_t max_u32(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-/* Pairs whose results are held at once. All of a small chunk's; a large one's by groups, each at
- * least as large as one expert may need, which every token may have chosen. */
-#define PAIRS_AT_ONCE 512u
+/* Elements of the pairs' results that are held at once, for a cache to hold them, too. All of a
+ * small chunk's; a large one's by groups, each at least as large as one expert may need, which
+ * every token may have chosen, or a token. */
+#define PAIR_FLOATS (1u << 20)
 
 static void moe_layout(struct sl_scratch *s, const struct sl_model *m, uint32_t chunk,
                        struct sl_layout *l)
 {
     uint64_t pairs = (uint64_t)chunk * m->max_top_k;
-    uint32_t rows = max_u32(chunk, (uint32_t)sl_min_u64(pairs, PAIRS_AT_ONCE));
+    uint32_t rows = (uint32_t)sl_min_u64(pairs, PAIR_FLOATS / m->max_ff_exp);
+    rows = max_u32(rows, max_u32(chunk, m->max_top_k));
     s->pair_capacity = rows;
     s->scores = sl_layout_take(l, (uint64_t)chunk * m->max_experts, sizeof *s->scores);
     s->chosen = sl_layout_take(l, pairs, sizeof *s->chosen);
     s->weight = sl_layout_take(l, pairs, sizeof *s->weight);
-    s->pair = sl_layout_take(l, pairs, sizeof *s->pair);
     s->pair_token = sl_layout_take(l, pairs, sizeof *s->pair_token);
+    s->pair_weight = sl_layout_take(l, pairs, sizeof *s->pair_weight);
     s->first_pair = sl_layout_take(l, m->max_experts + 1, sizeof *s->first_pair);
-    s->added = sl_layout_take(l, chunk, sizeof *s->added);
     s->ready = sl_layout_take(l, m->max_experts, sizeof *s->ready);
     for (int i = 0; i < 2; i++) s->pair_x[i] = sl_layout_take(l, rows, sizeof *s->pair_x[i]);
-    s->pair_up = sl_layout_take(l, (uint64_t)rows * m->max_ff_exp, sizeof *s->pair_up);
     sl_acts_layout(&s->pair_ff, l, m->expert_out_acts, rows, m->max_ff_exp);
-    s->pair_out = sl_layout_take(l, (uint64_t)rows * m->n_embd, sizeof *s->pair_out);
+    s->token_out = sl_layout_take(l, (uint64_t)m->max_top_k * m->n_embd, sizeof *s->token_out);
     s->mm = sl_layout_take(l, m->max_experts, sizeof *s->mm);
     s->gated = sl_layout_take(l, m->max_experts, sizeof *s->gated);
     if (m->max_ff > 0) {
@@ -52,8 +52,8 @@ static void scratch_layout(struct sl_scratch *s, const struct sl_model *m, uint3
     }
     s->rope = sl_layout_take(l, (uint64_t)chunk * m->rope.n_rot, sizeof *s->rope);
     sl_acts_layout(&s->attn, l, m->dense_acts, chunk, m->max_o_cols);
-    s->up = sl_layout_take(l, (uint64_t)chunk * m->max_ff, sizeof *s->up);
     sl_acts_layout(&s->ff, l, m->dense_acts, chunk, m->max_ff);
+    s->tiles = sl_layout_take(l, threads * sl_tile_size(chunk), sizeof *s->tiles);
     uint64_t done =
         sl_max_u64(sl_gated_done(1, m->max_ff), sl_gated_done(m->max_experts, m->max_ff_exp));
     s->gated_done = sl_layout_take(l, done, sizeof *s->gated_done);

@@ -27,8 +27,8 @@ struct sl_scratch {
     float *z, *ba;       /* DeltaNet: [chunk][rows] */
     float *rope;         /* [chunk][n_rot] cosines and sines */
     struct sl_acts attn; /* attention output, heads side by side */
-    float *up;           /* [chunk][max_ff] */
     struct sl_acts ff;   /* gate, then silu(gate) * up */
+    float *tiles;        /* [threads][chunk][SL_TILE_ROWS] results that a worker uses at once */
     _Atomic uint32_t *gated_done; /* see gated.h */
 
     /* Mixture of Experts. A pair is one token at one of its experts; pairs are numbered by expert,
@@ -37,15 +37,13 @@ struct sl_scratch {
     float *scores;                 /* [chunk][max_experts] router */
     uint32_t *chosen;              /* [chunk][k] ascending */
     float *weight;                 /* [chunk][k] */
-    uint32_t *pair;                /* [chunk][k] number of the pair */
-    uint32_t *pair_token;          /* [chunk * k] its token */
+    uint32_t *pair_token;          /* [chunk * k] a pair's token */
+    float *pair_weight;            /* [chunk * k] */
     uint32_t *first_pair;          /* [max_experts + 1] */
-    uint32_t *added;               /* [chunk] choices whose results are in out */
     struct sl_expert_ready *ready; /* [max_experts] */
     struct sl_k_act *pair_x[2];    /* [pair_capacity] inputs for gate and for up, of norm */
-    float *pair_up;                /* [pair_capacity][max_ff_exp] */
     struct sl_acts pair_ff;        /* gate, then silu(gate) * up */
-    float *pair_out;               /* [pair_capacity][n_embd] */
+    float *token_out;              /* [k][n_embd] the experts' results for a single token */
     struct sl_mm *mm;              /* [max_experts] products of one run */
     struct sl_gated *gated;        /* [max_experts] */
     float *shared;                 /* [chunk][n_embd] the shared expert's result */
@@ -114,6 +112,17 @@ struct sl_session {
     uint64_t eval_tokens, eval_ns;
     uint32_t number; /* in the model's recording, if there is one */
 };
+
+/* Elements of a worker's part of scratch.tiles. */
+static inline uint64_t sl_tile_size(uint32_t chunk) { return (uint64_t)chunk * SL_TILE_ROWS; }
+
+/* What sl_gated_run needs to make vectors for weights of a type. */
+static inline struct sl_gated_out sl_gated_to(const struct sl_session *s, struct sl_acts *acts,
+                                              uint32_t type)
+{
+    return (struct sl_gated_out){acts, type, s->scratch.tiles, sl_tile_size(s->chunk),
+                                 s->scratch.gated_done};
+}
 
 /* Bytes of the working memory. */
 uint64_t sl_scratch_bytes(const struct sl_model *m, uint32_t chunk, uint32_t threads);

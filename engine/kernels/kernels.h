@@ -74,6 +74,7 @@ struct sl_k_matmul {
     uint32_t n_tokens;        /* >= 1 */
     float *y;
     uint64_t y_stride; /* elements, >= rows */
+    const void *next;  /* weights wanted after these, for prefetching; NULL: those after the last */
 };
 
 typedef void sl_k_matmul_fn(const struct sl_k_matmul *m);

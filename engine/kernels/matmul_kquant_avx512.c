@@ -354,7 +354,8 @@ SL_INLINE void rows_times(const struct layout l, const struct sl_k_matmul *m, ui
     struct tile16 tile[TILES];
     uint32_t first[TILES];
     const uint64_t blocks = m->cols / 256, block_bytes = n_tiles * WIDE_ROWS * l.block_bytes;
-    const uintptr_t next = (uintptr_t)m->w + (r + n_tiles * WIDE_ROWS) * m->row_bytes;
+    const uintptr_t next =
+        weights_from(m, (uintptr_t)m->w + (r + n_tiles * WIDE_ROWS) * m->row_bytes);
     for (uint32_t t = 0; t < n_tiles; t++) {
         first[t] = r + (t + 1) * WIDE_ROWS <= m->rows ? r + t * WIDE_ROWS : m->rows - WIDE_ROWS;
         tile[t] = tile16_at(m, first[t]);

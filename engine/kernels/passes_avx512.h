@@ -16,7 +16,8 @@ struct next_rows {
 SL_INLINE struct next_rows next_rows(const struct sl_k_matmul *m, const uint8_t *row)
 {
     uint64_t bytes = WIDE_ROWS * m->row_bytes;
-    return (struct next_rows){(uintptr_t)row + bytes, bytes <= 12288 ? AHEAD_FIRST : AHEAD_SECOND};
+    return (struct next_rows){weights_from(m, (uintptr_t)row + bytes),
+                              bytes <= 12288 ? AHEAD_FIRST : AHEAD_SECOND};
 }
 
 /* Asks for piece number index of the next rows, pieces being bytes long. Rows or bands that are

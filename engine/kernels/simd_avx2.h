@@ -45,6 +45,13 @@ SL_INLINE bool has_second(const struct sl_k_act *x, uint64_t b)
     return x->second.d != NULL && x->second.d[b] != 0.0f;
 }
 
+/* Where the weights are that are wanted once those before this address are done. */
+SL_INLINE uintptr_t weights_from(const struct sl_k_matmul *m, uintptr_t at)
+{
+    bool beyond = at >= (uintptr_t)m->w + m->rows * m->row_bytes;
+    return beyond && m->next ? (uintptr_t)m->next : at;
+}
+
 SL_INLINE struct tile tile_at(const struct sl_k_matmul *m, uint32_t first)
 {
     struct tile t;
@@ -53,7 +60,7 @@ SL_INLINE struct tile tile_at(const struct sl_k_matmul *m, uint32_t first)
         uint32_t r = i < t.n ? first + i : m->rows - 1;
         t.row[i] = (const uint8_t *)m->w + r * m->row_bytes;
     }
-    t.next = (uintptr_t)t.row[0] + TILE_ROWS * m->row_bytes;
+    t.next = weights_from(m, (uintptr_t)t.row[0] + TILE_ROWS * m->row_bytes);
     t.ahead = TILE_ROWS * m->row_bytes <= 12288 ? AHEAD_FIRST : AHEAD_SECOND;
     return t;
 }

@@ -83,7 +83,7 @@ static void multiply(void *arg)
         acts[t] = (struct sl_k_act){.f = data.x, .q = data.q, .d = data.d, .sums = data.sums};
     if (!sl_type_row_bytes(p->type, COLS, &row_bytes)) exit(1);
     struct sl_k_matmul m = {data.weights, row_bytes, ROWS, COLS, acts,
-                            p->n_tokens,  data.y,    ROWS};
+                            p->n_tokens,  data.y,    ROWS, NULL};
     p->k->matmul[SL_TYPE_SLOT(p->type)](&m);
 }
 
