@@ -159,8 +159,7 @@ static sluice_err compare(const struct kernel *x, bool *equal, sluice_error *e)
         return sl_fail(e, SLUICE_E_NOMEM, "no memory for the benchmark");
     }
     enum sl_act_kind kind = sl_k_act_kind(x->type);
-    bool finite = kind == SL_ACT_F32 ||
-                  scalar->quantize(c.x, x->cols, kind == SL_ACT_Q8_256 ? 256 : 32, &c.q);
+    bool finite = kind == SL_ACT_F32 || scalar->quantize(c.x, x->cols, sl_k_act_block(kind), &c.q);
     SLUICE_ASSERT(finite);
     for (uint32_t t = 0; t < x->n_tokens; t++)
         c.acts[t] = (struct sl_k_act){.f = c.x, .q = c.q.q, .d = c.q.d, .sums = c.q.sums};

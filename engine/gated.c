@@ -3,7 +3,7 @@
  * several tiles, makes its codes. */
 #include "engine/gated.h"
 
-#define BLOCK_ROWS 256u /* of SL_ACT_Q8_256; ff is a multiple then */
+#define BLOCK_ROWS 256u /* of kinds with larger blocks than a tile; ff is a multiple then */
 
 struct gated_job {
     const struct sl_compute *c;
@@ -49,7 +49,7 @@ static void run_tile(void *arg, uint32_t task, uint32_t worker)
     const struct sl_gated *i = &j->items[item];
     struct sl_stretch rows = {row, j->ff - row < SL_TILE_ROWS ? j->ff - row : SL_TILE_ROWS};
     multiply(j, i, rows, worker);
-    if (j->kind != SL_ACT_Q8_256) {
+    if (sl_k_act_block(j->kind) != BLOCK_ROWS) {
         quantize(j, i, rows);
         return;
     }
@@ -71,7 +71,7 @@ bool sl_gated_run(const struct sl_compute *c, struct sl_gated *items, uint32_t n
         g->gate.y_stride = j.ff;
     }
     SLUICE_ASSERT(acts->kinds & 1u << j.kind);
-    SLUICE_DASSERT(j.kind != SL_ACT_Q8_256 || j.ff % BLOCK_ROWS == 0);
+    SLUICE_DASSERT(sl_k_act_block(j.kind) != BLOCK_ROWS || j.ff % BLOCK_ROWS == 0);
     for (uint64_t i = 0; i < sl_gated_done(n_items, j.ff); i++)
         atomic_store_explicit(&out->done[i], 0, memory_order_relaxed);
     sl_pool_run(c->pool, run_tile, &j, n_items * tiles_of(j.ff));

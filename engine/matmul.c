@@ -11,19 +11,23 @@
 
 /* ---- activations ------------------------------------------------------------------------ */
 
-static uint32_t block_of(enum sl_act_kind kind) { return kind == SL_ACT_Q8_256 ? 256 : 32; }
-
 /* A block of codes q with max|q| = 127 gets a second digit where sum q^2 is below this: its largest
  * element is more than 3 times (blocks of 32) or 8 times (256) its root mean square. Few blocks of
  * bell-shaped values are like that; language models have channels that dwarf the rest, and the rest
  * carries the meaning. On SmolLM2-135M (Q4_1, a prompt of 37 tokens, 2026-11) this takes the error
  * of logits from 0.074 to 0.021 of their standard deviation; llama.cpp's is 0.067. Weights of the
- * container's 2 to 4 bits (rough) are off by so much themselves that 4.5 times, the root of 20, is
- * as good for them, and faster. docs/LEARNED.md has the figures for other borders. */
+ * container's 2 to 4 bits, of Q2_K and of Q3_K (rough) are off by so much themselves that 4.5 times
+ * (the root of 20) and 10 times are as good for them, and faster. docs/LEARNED.md has the figures
+ * for other borders. */
 static uint32_t outlier_limit(enum sl_act_kind kind)
 {
-    if (kind == SL_ACT_Q8_256) return 127 * 127 * 256 / 64;
-    return kind == SL_ACT_Q8_32 ? 127 * 127 * 32 / 9 : 127 * 127 * 32 / 20;
+    static const uint32_t limits[SL_ACT_KINDS] = {
+        [SL_ACT_Q8_32] = 127 * 127 * 32 / 9,
+        [SL_ACT_Q8_32_ROUGH] = 127 * 127 * 32 / 20,
+        [SL_ACT_Q8_256] = 127 * 127 * 256 / 64,
+        [SL_ACT_Q8_256_ROUGH] = 127 * 127 * 256 / 100,
+    };
+    return limits[kind];
 }
 
 #define LINE_BYTES 64
@@ -37,7 +41,8 @@ struct strides {
 
 static struct strides strides_of(enum sl_act_kind kind, uint32_t cols)
 {
-    uint64_t padded = ((uint64_t)cols + 255) & ~(uint64_t)255, blocks = padded / block_of(kind);
+    uint64_t padded = ((uint64_t)cols + 255) & ~(uint64_t)255;
+    uint64_t blocks = padded / sl_k_act_block(kind);
     return (struct strides){padded + LINE_BYTES, (blocks + 15) & ~(uint64_t)15,
                             (padded / 16 + 31) & ~(uint64_t)31};
 }
@@ -69,7 +74,7 @@ void sl_acts_begin(struct sl_acts *a, uint32_t n, uint32_t cols)
 static bool is_coarse(const int8_t *q, enum sl_act_kind kind)
 {
     int32_t sum = 0;
-    for (uint32_t i = 0; i < block_of(kind); i += 32) {
+    for (uint32_t i = 0; i < sl_k_act_block(kind); i += 32) {
         int16_t code[32]; /* as words two products are added up at once */
         for (uint32_t j = 0; j < 32; j++) code[j] = q[i + j];
         for (uint32_t j = 0; j < 32; j++) sum += code[j] * code[j];
@@ -99,7 +104,7 @@ static bool second_digit(const struct digits *g, const float *x, uint32_t b)
 {
     const struct sl_k_act_out *first = &g->first, *second = &g->second;
     float error[256], codes[256];
-    uint32_t n = block_of(g->kind);
+    uint32_t n = sl_k_act_block(g->kind);
     for (uint32_t i = 0; i < n; i++) codes[i] = (float)first->q[b * n + i];
     memcpy(error, x + b * n, n * sizeof *error);
     g->k->axpy(-first->d[b], codes, n, error);
@@ -114,7 +119,7 @@ bool sl_acts_part(const struct sl_compute *c, struct sl_acts *a, enum sl_act_kin
     SLUICE_DASSERT(a->kinds & 1u << kind);
     if (kind == SL_ACT_F32) return true;
     struct digits g = digits_of(a, kind, i);
-    uint32_t block = block_of(kind), first = part.first / block, n = part.n / block;
+    uint32_t block = sl_k_act_block(kind), first = part.first / block, n = part.n / block;
     const float *x = a->f + (uint64_t)i * a->cols;
     SLUICE_DASSERT(first * block == part.first && n * block == part.n);
     g.k = c->kernels;
@@ -136,7 +141,7 @@ void sl_acts_complete(struct sl_acts *a, enum sl_act_kind kind, uint32_t i)
     }
     struct digits g = digits_of(a, kind, i);
     bool any = false;
-    for (uint32_t b = 0; b < a->cols / block_of(kind); b++) any |= g.second.d[b] != 0.0f;
+    for (uint32_t b = 0; b < a->cols / sl_k_act_block(kind); b++) any |= g.second.d[b] != 0.0f;
     a->act[kind][i] = (struct sl_k_act){
         .q = g.first.q,
         .d = g.first.d,

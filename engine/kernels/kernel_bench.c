@@ -127,8 +127,7 @@ static bool prepare(struct bench *b)
     if (is_attention(w)) ok = b->k->quantize_query(b->x, w->cols, b->query, b->query_d);
     if (w->what != SL_KB_MATMUL) return ok;
     enum sl_act_kind kind = sl_k_act_kind(w->type);
-    if (kind != SL_ACT_F32)
-        ok = b->k->quantize(b->x, w->cols, kind == SL_ACT_Q8_256 ? 256 : 32, &b->act);
+    if (kind != SL_ACT_F32) ok = b->k->quantize(b->x, w->cols, sl_k_act_block(kind), &b->act);
     for (uint32_t i = 0; i < w->n_tokens; i++)
         b->acts[i] =
             (struct sl_k_act){.f = b->x, .q = b->act.q, .d = b->act.d, .sums = b->act.sums};

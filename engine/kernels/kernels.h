@@ -31,9 +31,16 @@ enum sl_act_kind {
     SL_ACT_F32,   /* as they are: F32, F16, BF16 weights */
     SL_ACT_Q8_32, /* int8 codes, a scale per 32: Q8_0 Q4_0 Q4_1 Q5_0 Q5_1 IQ4_NL MXFP4 SQ5 SQ6 */
     SL_ACT_Q8_32_ROUGH, /* the same with fewer second digits: SQ2 to SQ4 */
-    SL_ACT_Q8_256       /* int8 codes, a scale per 256: the k-quants and IQ4_XS */
+    SL_ACT_Q8_256,      /* int8 codes, a scale per 256: Q4_K Q5_K Q6_K IQ4_XS */
+    SL_ACT_Q8_256_ROUGH /* the same with fewer second digits: Q2_K Q3_K */
 };
-#define SL_ACT_KINDS 4
+#define SL_ACT_KINDS 5
+
+/* Columns of a block, which share a scale; 32 where there are no scales. */
+static inline uint32_t sl_k_act_block(enum sl_act_kind kind)
+{
+    return kind == SL_ACT_Q8_256 || kind == SL_ACT_Q8_256_ROUGH ? 256 : 32;
+}
 
 enum sl_act_kind sl_k_act_kind(uint32_t type); /* type: supported */
 /* As a member of a set of kinds: one bit. */

@@ -74,6 +74,7 @@ enum sl_act_kind sl_k_act_kind(uint32_t type)
     const struct sl_type_info *info = sl_type_info(type);
     SLUICE_ASSERT(info != NULL);
     if (info->block_cols == 1) return SL_ACT_F32;
+    if (type == SL_TYPE_Q2_K || type == SL_TYPE_Q3_K) return SL_ACT_Q8_256_ROUGH;
     if (info->block_cols != 32) return SL_ACT_Q8_256;
     const struct sl_sq_info *sq = sl_sq_info(type);
     return sq && sq->bits <= 4 ? SL_ACT_Q8_32_ROUGH : SL_ACT_Q8_32;

@@ -120,7 +120,7 @@ static void count_products(const struct sl_kernels *k)
         struct piece p = {k, sl_type_of_slot(slot), 1};
         const struct sl_type_info *info = sl_type_info(p.type);
         if (!info) continue;
-        struct piece prepare = {k, sl_k_act_kind(p.type) == SL_ACT_Q8_256 ? 256 : 32, 1};
+        struct piece prepare = {k, sl_k_act_block(sl_k_act_kind(p.type)), 1};
         quantize(&prepare);
         for (p.n_tokens = 1; p.n_tokens <= TOKENS_MAX; p.n_tokens += TOKENS_MAX - 1) {
             (void)snprintf(name, sizeof name, "%s, %u token%s", info->name, p.n_tokens,

@@ -188,11 +188,9 @@ static inline struct weights make_weights(uint32_t type, uint32_t rows, uint32_t
 
 enum x_fill { X_RANDOM, X_PLUS, X_MINUS, X_ALTERNATE, X_ZERO, X_FILLS };
 
-static uint32_t act_block(enum sl_act_kind kind) { return kind == SL_ACT_Q8_256 ? 256 : 32; }
-
 static struct sl_k_digit make_digit(enum sl_act_kind kind, uint32_t cols, enum x_fill fill)
 {
-    uint32_t block = act_block(kind);
+    uint32_t block = sl_k_act_block(kind);
     int8_t *q = must_alloc(cols);
     float *d = must_alloc(cols / block * sizeof *d);
     int16_t *sums = must_alloc(cols / 16 * sizeof *sums);
@@ -229,7 +227,7 @@ static inline struct sl_k_act make_act(enum sl_act_kind kind, uint32_t cols, enu
     x.sums = first.sums;
     if (rnd() % 3 == 0) return x;
     x.second = make_digit(kind, cols, fill);
-    for (uint32_t i = 0; i < cols / act_block(kind); i++)
+    for (uint32_t i = 0; i < cols / sl_k_act_block(kind); i++)
         if (rnd() % 2) ((float *)x.second.d)[i] = 0.0f;
     return x;
 }

@@ -80,7 +80,8 @@ static void test_plan__no_budget__everything_stays_in_memory(void **state)
     assert_int_equal(p.n_slots_full, 192);
     assert_true(p.expert_bytes >= p.model_expert_bytes);
     assert_int_equal(p.kv_start_bytes, p.kv_bytes);
-    assert_true(p.minimum_bytes < p.hits_bytes && p.hits_bytes < p.resident_bytes);
+    /* opening the model may take more than these slots */
+    assert_true(p.minimum_bytes <= p.hits_bytes && p.hits_bytes < p.resident_bytes);
     assert_true(p.resident_bytes <= p.total_bytes);
     sluice_options o = options(0);
     use(DEMO, &o, &p);

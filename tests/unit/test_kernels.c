@@ -144,7 +144,7 @@ static void test_matmul__scalar__is_the_product_of_the_decoded_weights(void **st
     (void)state;
     for (size_t i = 0; i < SL_ARRAY_LEN(types); i++) {
         const struct sl_type_info *info = sl_type_info(types[i]);
-        uint32_t rows = 7, cols = 768, block = act_block(sl_k_act_kind(types[i]));
+        uint32_t rows = 7, cols = 768, block = sl_k_act_block(sl_k_act_kind(types[i]));
         struct weights w = make_weights(types[i], rows, cols, 1, SANE);
         struct sl_k_act x = make_act(sl_k_act_kind(types[i]), cols, X_RANDOM);
         float y[7], decoded[768];
@@ -815,8 +815,13 @@ static void test_act_kind__types__by_block_size(void **state)
     assert_int_equal(sl_k_act_kind(SL_TYPE_BF16), SL_ACT_F32);
     assert_int_equal(sl_k_act_kind(SL_TYPE_MXFP4), SL_ACT_Q8_32);
     assert_int_equal(sl_k_act_kind(SL_TYPE_IQ4_XS), SL_ACT_Q8_256);
+    assert_int_equal(sl_k_act_kind(SL_TYPE_Q4_K), SL_ACT_Q8_256);
+    assert_int_equal(sl_k_act_kind(SL_TYPE_Q3_K), SL_ACT_Q8_256_ROUGH);
+    assert_int_equal(sl_k_act_kind(SL_TYPE_Q2_K), SL_ACT_Q8_256_ROUGH);
     assert_int_equal(sl_k_act_kind(SL_SQ4_16), SL_ACT_Q8_32_ROUGH);
     assert_int_equal(sl_k_act_kind(SL_SQ5_32), SL_ACT_Q8_32);
+    assert_int_equal(sl_k_act_block(SL_ACT_Q8_32_ROUGH), 32);
+    assert_int_equal(sl_k_act_block(SL_ACT_Q8_256_ROUGH), 256);
 }
 
 static int find_variants(void **state)

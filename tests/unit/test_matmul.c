@@ -156,6 +156,37 @@ static void test_acts__borders_of_types__second_digit_above_3_or_4_5_times_the_m
     end(&f);
 }
 
+/* Blocks of 256 whose largest value is 7.9, 8.9, 9.6 and 10.3 times their root mean square. */
+static void test_acts__borders_of_k_quants__second_digit_above_8_or_10_times_the_mean(void **unused)
+{
+    (void)unused;
+    static const struct {
+        uint32_t type, first; /* as above */
+    } cases[] = {{SL_TYPE_Q4_K, 1}, {SL_TYPE_Q6_K, 1}, {SL_TYPE_Q3_K, 3}, {SL_TYPE_Q2_K, 3}};
+    static const float largest[4] = {9.0f, 10.7f, 12.0f, 13.5f};
+    const uint32_t kinds = sl_k_act_bit(SL_TYPE_Q4_K) | sl_k_act_bit(SL_TYPE_Q3_K);
+    struct fixture f;
+    begin(&f, 1);
+    struct sl_acts acts;
+    struct sl_layout l = {NULL, 0};
+    sl_acts_layout(&acts, &l, kinds, 1, 4 * 256);
+    void *memory = sl_alloc(&f.budget, l.used, 1);
+    assert_non_null(memory);
+    l = (struct sl_layout){memory, 0};
+    sl_acts_layout(&acts, &l, kinds, 1, 4 * 256);
+    sl_acts_begin(&acts, 1, 4 * 256);
+    for (uint32_t i = 0; i < 4 * 256; i++) acts.f[i] = i % 256 == 99 ? largest[i / 256] : 1.0f;
+    for (size_t i = 0; i < SL_ARRAY_LEN(cases); i++) {
+        const struct sl_k_act *x = sl_acts_for(&f.c, &acts, cases[i].type);
+        assert_non_null(x);
+        assert_non_null(x->second.d);
+        for (uint32_t b = 0; b < 4; b++)
+            assert_int_equal(x->second.d[b] != 0.0f, b >= cases[i].first);
+    }
+    sl_free(memory);
+    end(&f);
+}
+
 static void test_acts_layout__some_kinds__only_those_take_memory(void **unused)
 {
     (void)unused;
@@ -210,6 +241,7 @@ int main(void)
         cmocka_unit_test(test_mm__outlier_in_every_block__the_rest_keeps_its_precision),
         cmocka_unit_test(test_mm__blocks_without_outlier__one_digit),
         cmocka_unit_test(test_acts__borders_of_types__second_digit_above_3_or_4_5_times_the_mean),
+        cmocka_unit_test(test_acts__borders_of_k_quants__second_digit_above_8_or_10_times_the_mean),
         cmocka_unit_test(test_acts_layout__some_kinds__only_those_take_memory),
         cmocka_unit_test(test_mm__threads_and_batches__same_bits),
         cmocka_unit_test(test_acts__not_finite__null),
