@@ -8,6 +8,7 @@ the container that `sluice pack --keep` makes of it: the same logits for every n
 the fewest on, each backend, with and without reading ahead. Standard library only."""
 
 import copy
+import itertools
 import os
 import subprocess
 import sys
@@ -102,14 +103,14 @@ def evaluate(model, folder, options):
 
 
 def ways(experts):
-    for slots in range(1, experts + 1, max(1, experts // 9)):
-        for io in ("uring", "pread"):
-            for prefetch in ("off", "forced"):
-                for chunk in ("1", "9"):
-                    yield ["--slots", str(slots), "--io", io, "--prefetch", prefetch] + [
-                        "--chunk",
-                        chunk,
-                    ]
+    """Every number of slots with every pair of the rest; all three together at every other."""
+    rest = list(itertools.product(("uring", "pread"), ("off", "forced"), ("1", "9")))
+    for number, slots in enumerate(range(1, experts + 1, max(1, experts // 9))):
+        for io, prefetch, chunk in rest:
+            if ((io == "uring") + (prefetch == "off") + (chunk == "1") + number) % 2:
+                continue
+            way = ["--slots", str(slots), "--io", io, "--prefetch", prefetch]
+            yield way + ["--chunk", chunk]
     yield ["--io", "mmap"]
 
 
