@@ -237,13 +237,20 @@ static void pool_init(struct sl_pool *p, struct sl_budget *b, uint32_t threads,
     pthread_cond_init(&p->finished, NULL);
 }
 
+static uint64_t stack_bytes(uint32_t threads) { return STACK_CHARGE_BYTES * (threads - 1); }
+
+uint64_t sl_pool_bytes(uint32_t threads)
+{
+    return stack_bytes(threads) + sizeof(struct sl_pool) + SL_BLOCK_OVERHEAD_BYTES;
+}
+
 sluice_err sl_pool_open(struct sl_budget *b, uint32_t threads, const struct sl_cpu_choice *choice,
                         struct sl_pool **out)
 {
     SLUICE_ASSERT(out != NULL);
     SLUICE_ASSERT(threads >= 1 && threads <= SL_THREADS_MAX);
     *out = NULL;
-    uint64_t stacks = STACK_CHARGE_BYTES * (threads - 1);
+    uint64_t stacks = stack_bytes(threads);
     sluice_err err = sl_budget_charge(b, stacks);
     if (err != SLUICE_OK) return err;
     void *block = NULL;
@@ -280,7 +287,7 @@ void sl_pool_close(struct sl_pool *p)
     pthread_cond_destroy(&p->finished);
     pthread_cond_destroy(&p->work);
     pthread_mutex_destroy(&p->lock);
-    sl_budget_release(p->budget, STACK_CHARGE_BYTES * (p->threads - 1));
+    sl_budget_release(p->budget, stack_bytes(p->threads));
     sl_free(p);
 }
 

@@ -307,8 +307,8 @@ static void describe_slots(struct work *w, struct api_plan *out)
 static void make_plan(struct work *w, struct api_plan *out)
 {
     const struct api_plan_input *in = w->in;
-    w->p.dense_bytes =
-        PLAN_SLACK_BYTES + in->charged_bytes - in->tokenizer_bytes + w->m->resident_bytes;
+    w->p.dense_bytes = PLAN_SLACK_BYTES + in->charged_bytes - in->tokenizer_bytes +
+                       w->m->resident_bytes + sl_pool_bytes(in->threads);
     w->p.tokenizer_bytes = in->tokenizer_bytes;
     w->p.io_bytes = sl_model_load_bytes(w->m) + in->sums_bytes;
     w->p.ram_bytes = w->opt->ram_bytes;

@@ -243,6 +243,20 @@ static void test_open__budget_too_small__error_and_nothing_kept(void **state)
     sl_pool_close(NULL);
 }
 
+/* Plans of memory count on it. */
+static void test_open__any_threads__charges_what_was_said(void **state)
+{
+    (void)state;
+    for (uint32_t threads = 1; threads <= 8; threads++) {
+        struct sl_budget b = unlimited();
+        struct sl_pool *p;
+        assert_int_equal(sl_pool_open(&b, threads, NULL, &p), SLUICE_OK);
+        assert_int_equal(sl_budget_used(&b), sl_pool_bytes(threads));
+        sl_pool_close(p);
+        assert_int_equal(sl_budget_used(&b), 0);
+    }
+}
+
 static uint64_t process_cpu_ns(void)
 {
     struct timespec t;
@@ -325,6 +339,7 @@ int main(void)
         cmocka_unit_test(test_open__signals__blocked_in_workers_only),
         cmocka_unit_test(test_open__choice__workers_pinned_driver_not),
         cmocka_unit_test(test_open__budget_too_small__error_and_nothing_kept),
+        cmocka_unit_test(test_open__any_threads__charges_what_was_said),
         cmocka_unit_test(test_idle_pool__quarter_of_a_second__uses_no_processor),
         cmocka_unit_test(test_run__workers_slower_than_the_spin__driver_waits),
         cmocka_unit_test(test_run__empty_tasks__cost_printed),
