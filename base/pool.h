@@ -16,7 +16,7 @@ struct sl_pool;
  * 0 (the driver) .. threads-1 and identifies scratch memory. Must not call the pool. */
 typedef void sl_pool_fn(void *arg, uint32_t task, uint32_t worker);
 
-/* What a pool charges to its budget, at most: itself, and the stacks of the threads it starts. */
+/* What a pool charges to its budget: itself, and the stacks of the threads it starts. */
 uint64_t sl_pool_bytes(uint32_t threads);
 
 /* threads: 1..SL_THREADS_MAX in all; 1 starts no thread. choice may be NULL (no pinning); only

@@ -14,8 +14,6 @@ struct gated_job {
     atomic_bool bad; /* relaxed: read after the pool's own barrier */
 };
 
-static uint32_t tiles_of(uint32_t rows) { return (rows + SL_TILE_ROWS - 1) / SL_TILE_ROWS; }
-
 /* A tile of an item's results. */
 static void multiply(const struct gated_job *j, const struct sl_gated *i, struct sl_stretch rows,
                      uint32_t worker)
@@ -45,18 +43,18 @@ static void quantize(struct gated_job *j, const struct sl_gated *i, struct sl_st
 static void run_tile(void *arg, uint32_t task, uint32_t worker)
 {
     struct gated_job *j = arg;
-    uint32_t tiles = tiles_of(j->ff), item = task / tiles, row = task % tiles * SL_TILE_ROWS;
+    uint32_t tiles = sl_tiles(j->ff), item = task / tiles;
     const struct sl_gated *i = &j->items[item];
-    struct sl_stretch rows = {row, j->ff - row < SL_TILE_ROWS ? j->ff - row : SL_TILE_ROWS};
+    struct sl_stretch rows = sl_tile(j->ff, task % tiles);
     multiply(j, i, rows, worker);
     if (sl_k_act_block(j->kind) != BLOCK_ROWS) {
         quantize(j, i, rows);
         return;
     }
     /* The last of a block's tiles sees what the others wrote. */
-    _Atomic uint32_t *done = &j->out->done[(item * j->ff + row) / BLOCK_ROWS];
+    _Atomic uint32_t *done = &j->out->done[(item * j->ff + rows.first) / BLOCK_ROWS];
     if (atomic_fetch_add_explicit(done, 1, memory_order_acq_rel) + 1 == BLOCK_ROWS / SL_TILE_ROWS)
-        quantize(j, i, (struct sl_stretch){row / BLOCK_ROWS * BLOCK_ROWS, BLOCK_ROWS});
+        quantize(j, i, (struct sl_stretch){rows.first / BLOCK_ROWS * BLOCK_ROWS, BLOCK_ROWS});
 }
 
 bool sl_gated_run(const struct sl_compute *c, struct sl_gated *items, uint32_t n_items,
@@ -74,7 +72,7 @@ bool sl_gated_run(const struct sl_compute *c, struct sl_gated *items, uint32_t n
     SLUICE_DASSERT(sl_k_act_block(j.kind) != BLOCK_ROWS || j.ff % BLOCK_ROWS == 0);
     for (uint64_t i = 0; i < sl_gated_done(n_items, j.ff); i++)
         atomic_store_explicit(&out->done[i], 0, memory_order_relaxed);
-    sl_pool_run(c->pool, run_tile, &j, n_items * tiles_of(j.ff));
+    sl_pool_run(c->pool, run_tile, &j, n_items * sl_tiles(j.ff));
     for (uint32_t i = 0; i < n_items; i++)
         for (uint32_t v = 0; v < items[i].gate.n_tokens; v++)
             sl_acts_complete(acts, j.kind, items[i].first + v);

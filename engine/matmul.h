@@ -61,6 +61,14 @@ struct sl_mm {
 
 #define SL_TILE_ROWS 64u /* that a worker takes at once, at most */
 
+/* How many tiles rows fall into, and one of them. */
+static inline uint32_t sl_tiles(uint32_t rows) { return (rows + SL_TILE_ROWS - 1) / SL_TILE_ROWS; }
+static inline struct sl_stretch sl_tile(uint32_t rows, uint32_t number)
+{
+    uint32_t first = number * SL_TILE_ROWS, left = rows - first;
+    return (struct sl_stretch){first, left < SL_TILE_ROWS ? left : SL_TILE_ROWS};
+}
+
 /* Rows of one product. Thread: any worker. */
 void sl_mm_rows(const struct sl_compute *c, const struct sl_mm *mm, struct sl_stretch rows);
 /* The same, but to a tile of their own: y[t * rows.n + r - rows.first]. next: weights that the

@@ -129,15 +129,16 @@ static void add_tile(void *arg, uint32_t task, uint32_t worker)
     const struct add_job *j = arg;
     const struct sl_session *s = j->r->c->session;
     const struct sl_mm *mm = s->scratch.mm;
-    uint32_t n_embd = s->m->n_embd, row = task * SL_TILE_ROWS, pair = j->r->first_pair;
-    struct sl_stretch rows = {row, n_embd - row < SL_TILE_ROWS ? n_embd - row : SL_TILE_ROWS};
-    float *tile = s->scratch.tiles + worker * sl_tile_size(s->chunk), *out = s->scratch.out + row;
+    uint32_t n_embd = s->m->n_embd, pair = j->r->first_pair;
+    struct sl_stretch rows = sl_tile(n_embd, task);
+    float *tile = s->scratch.tiles + worker * sl_tile_size(s->chunk),
+          *out = s->scratch.out + rows.first;
     if (pair == 0) /* the first experts' */
         for (uint32_t t = 0; t < j->r->c->n; t++)
             memset(out + (uint64_t)t * n_embd, 0, rows.n * sizeof *out);
     for (uint32_t i = 0; i < j->n; i++) {
         const uint8_t *next = i + 1 < j->n ? mm[i + 1].w.w : mm[0].w.w + rows.n * mm->w.row_bytes;
-        sl_mm_tile(&s->compute, &mm[i], rows, next + row * mm->w.row_bytes, tile);
+        sl_mm_tile(&s->compute, &mm[i], rows, next + rows.first * mm->w.row_bytes, tile);
         for (uint32_t t = 0; t < mm[i].n_tokens; t++, pair++)
             s->compute.kernels->axpy(s->scratch.pair_weight[pair], tile + (uint64_t)t * rows.n,
                                      rows.n, out + (uint64_t)s->scratch.pair_token[pair] * n_embd);
@@ -150,7 +151,7 @@ static void run_outputs(const struct moe_run *r, uint32_t n_ready)
     struct add_job j = {r, list_outputs(r, n_ready)};
     if (j.n == 0) return;
     if (r->in_order)
-        sl_pool_run(s->compute.pool, add_tile, &j, (s->m->n_embd - 1) / SL_TILE_ROWS + 1);
+        sl_pool_run(s->compute.pool, add_tile, &j, sl_tiles(s->m->n_embd));
     else
         sl_mm_run(&s->compute, s->scratch.mm, j.n);
 }
