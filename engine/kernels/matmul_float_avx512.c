@@ -3,16 +3,22 @@
  * numbers, since 32 weights fall apart into these by a shift and a mask. Four rows times up to
  * three activations are in flight, since a fused multiply-add has to wait for the one before it.
  *
- * One activation, 512 KiB of weights, one Zen 4 core (G weights/s, November 2026): F32 row by row
- * 26, which is what the second-level cache gives, in fours 20 to 23; BF16 in fours 39, row by row
- * 25. With 64 activations F32 48, two rows by four activations 38. */
+ * One activation, 512 KiB of weights, one Zen 4 core (G weights/s, November and December 2026): F32
+ * row by row 26, which is what the second-level cache gives, in fours 20 to 23. BF16 in fours 50;
+ * with every line asked for ahead 42, every other 48, since the second-level cache looks each up:
+ * from memory that is worth 24 and 23 GB/s against 22 for one thread, and at most 3 % for two that
+ * share one memory; but for rows of less than a page 20 against 14. In sixes 46, in eights less,
+ * since rows that are 4 KiB apart meet in one set of the first-level cache. With 64 activations F32
+ * 48, two rows by four activations 38. */
 #include "engine/kernels/kernel_variants.h"
 #include "engine/kernels/simd_avx512.h"
 
 #define LANES 32
-#define ROWS 4  /* at a time */
-#define MANY 3  /* activations at a time */
-#define PASS 24 /* activations for all rows: of 2,048 columns, 192 KiB */
+#define ROWS 4          /* at a time */
+#define MANY 3          /* activations at a time */
+#define PASS 24         /* activations for all rows: of 2,048 columns, 192 KiB */
+#define APART_COLS 4096 /* of BF16, for one activation: 16 KiB on the stack */
+#define PAGE 4096       /* the processor itself fetches ahead, but only within a page */
 
 struct lanes {
     __m512 v[2];
@@ -26,7 +32,9 @@ struct layout {
     load_fn *load;
     uint32_t bytes; /* of a weight */
     bool by_parity;
-    bool row_by_row; /* one activation: no conversion hides behind other rows */
+    bool x_by_parity; /* activations too, even and odd in turn, sixteen each */
+    uint32_t fetch;   /* one activation: of so many bytes ahead a line is asked for */
+    bool row_by_row;  /* one activation: no conversion hides behind other rows */
 };
 
 /* Of n elements, at most 32, those that belong to each vector. */
@@ -61,12 +69,25 @@ SL_INLINE struct lanes load_f16(const uint8_t *p, uint32_t n)
                            _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1))}};
 }
 
-SL_INLINE struct lanes load_bf16(const uint8_t *p, uint32_t n)
+SL_INLINE struct lanes bf16_lanes(__m512i h)
 {
-    __m512i h = _mm512_maskz_loadu_epi16(first32(n), p);
     __m512i odd = _mm512_and_si512(h, _mm512_set1_epi32((int)0xffff0000));
     return (struct lanes){
         {_mm512_castsi512_ps(_mm512_slli_epi32(h, 16)), _mm512_castsi512_ps(odd)}};
+}
+
+SL_INLINE struct lanes load_bf16(const uint8_t *p, uint32_t n)
+{
+    return bf16_lanes(_mm512_maskz_loadu_epi16(first32(n), p));
+}
+
+/* The same, loaded once: gcc would load once to shift and once to mask, which is faster only where
+ * many activations hide it. */
+SL_INLINE struct lanes load_bf16_once(const uint8_t *p, uint32_t n)
+{
+    __m512i h = _mm512_maskz_loadu_epi16(first32(n), p);
+    __asm__("" : "+v"(h));
+    return bf16_lanes(h);
 }
 
 /* Even and odd from first and second sixteen, and back. */
@@ -104,8 +125,8 @@ SL_INLINE void add_columns(const struct layout l, const struct part *p, uint32_t
     struct lanes xs[MANY];
 #pragma GCC unroll 4
     for (uint32_t i = 0; i < p->n_x; i++) {
-        xs[i] = load_floats(p->x[i].f + c, n);
-        if (l.by_parity) xs[i] = apart(xs[i]);
+        xs[i] = load_floats(p->x[i].f + c, l.x_by_parity ? LANES : n);
+        if (l.by_parity && !l.x_by_parity) xs[i] = apart(xs[i]);
     }
 #pragma GCC unroll 4
     for (uint32_t r = 0; r < p->n_rows; r++) {
@@ -131,7 +152,7 @@ SL_INLINE void part_times(const struct layout l, const struct part p, float *y, 
         for (uint32_t i = 0; i < p.n_x; i++) acc[r][i].v[0] = acc[r][i].v[1] = _mm512_setzero_ps();
     for (; c + LANES <= p.cols; c += LANES) {
         if (p.ahead)
-            for (uint32_t k = 0; k < p.n_rows * LANES * l.bytes; k += 64)
+            for (uint32_t k = 0; k < p.n_rows * LANES * l.bytes; k += l.fetch)
                 _mm_prefetch((const char *)(p.ahead + (uint64_t)c * p.n_rows * l.bytes + k),
                              _MM_HINT_T1);
         add_columns(l, &p, c, LANES, acc);
@@ -185,17 +206,44 @@ SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
     }
 }
 
+/* One activation falls apart once for all rows, in place of once for every four. */
+SL_INLINE void matmul_bf16_one(const struct layout l, const struct sl_k_matmul *m)
+{
+    float f[APART_COLS];
+    struct sl_k_act x = {.f = f};
+    struct sl_k_matmul one = *m;
+    for (uint32_t c = 0; c < m->cols; c += LANES) {
+        uint32_t n = m->cols - c < LANES ? m->cols - c : LANES;
+        struct lanes v = apart(load_floats(m->x->f + c, n));
+        _mm512_storeu_ps(f + c, v.v[0]);
+        _mm512_storeu_ps(f + c + 16, v.v[1]);
+    }
+    one.x = &x;
+    matmul(l, &one);
+}
+
 void sl_k_matmul_f32__avx512(const struct sl_k_matmul *m)
 {
-    matmul((struct layout){load_f32, 4, false, true}, m);
+    matmul((struct layout){.load = load_f32, .bytes = 4, .fetch = 64, .row_by_row = true}, m);
 }
 
 void sl_k_matmul_f16__avx512(const struct sl_k_matmul *m)
 {
-    matmul((struct layout){load_f16, 2, false, false}, m);
+    matmul((struct layout){.load = load_f16, .bytes = 2, .fetch = 64}, m);
 }
 
 void sl_k_matmul_bf16__avx512(const struct sl_k_matmul *m)
 {
-    matmul((struct layout){load_bf16, 2, true, false}, m);
+    const struct layout many = {.load = load_bf16, .bytes = 2, .by_parity = true, .fetch = 64};
+    struct layout one = many;
+    one.load = load_bf16_once;
+    one.x_by_parity = true;
+    if (m->n_tokens > 1 || m->cols > APART_COLS) {
+        matmul(many, m);
+    } else if (m->row_bytes < PAGE) {
+        matmul_bf16_one(one, m);
+    } else {
+        one.fetch = 256;
+        matmul_bf16_one(one, m);
+    }
 }
