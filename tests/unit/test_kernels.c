@@ -91,8 +91,12 @@ static void test_matmul__lengths__bits_of_scalar(void **state)
             check_matmul(types[i], (struct shape){21, cols, 1, 0, SANE, X_RANDOM});
             check_matmul(types[i], (struct shape){27, cols, 3, 2, SANE, X_RANDOM});
         }
-        /* More than a variant prepares at a stretch. */
-        check_matmul(types[i], (struct shape){17, 40 * block, 1, 1, SANE, X_RANDOM});
+        /* More than a variant prepares at a stretch; of floats, on either side of 4096 columns. */
+        const uint32_t stretches[] = {40 * block, block == 1 ? 2053 : 33 * block,
+                                      block == 1 ? 4096 : 41 * block,
+                                      block == 1 ? 4127 : 47 * block};
+        for (size_t k = 0; k < SL_ARRAY_LEN(stretches); k++)
+            check_matmul(types[i], (struct shape){17, stretches[k], 1, 1, SANE, X_RANDOM});
     }
 }
 
