@@ -206,20 +206,15 @@ SL_INLINE void matmul(const struct layout l, const struct sl_k_matmul *m)
     }
 }
 
-/* One activation falls apart once for all rows, in place of once for every four. */
-SL_INLINE void matmul_bf16_one(const struct layout l, const struct sl_k_matmul *m)
+/* The activation's elements, even and odd in turn, sixteen each; the last ones filled with 0. */
+SL_INLINE void spread(const struct sl_k_matmul *m, float f[APART_COLS])
 {
-    float f[APART_COLS];
-    struct sl_k_act x = {.f = f};
-    struct sl_k_matmul one = *m;
     for (uint32_t c = 0; c < m->cols; c += LANES) {
         uint32_t n = m->cols - c < LANES ? m->cols - c : LANES;
         struct lanes v = apart(load_floats(m->x->f + c, n));
         _mm512_storeu_ps(f + c, v.v[0]);
         _mm512_storeu_ps(f + c + 16, v.v[1]);
     }
-    one.x = &x;
-    matmul(l, &one);
 }
 
 void sl_k_matmul_f32__avx512(const struct sl_k_matmul *m)
@@ -232,18 +227,26 @@ void sl_k_matmul_f16__avx512(const struct sl_k_matmul *m)
     matmul((struct layout){.load = load_f16, .bytes = 2, .fetch = 64}, m);
 }
 
+/* One activation falls apart once for all rows, in place of once for every four. */
 void sl_k_matmul_bf16__avx512(const struct sl_k_matmul *m)
 {
     const struct layout many = {.load = load_bf16, .bytes = 2, .by_parity = true, .fetch = 64};
     struct layout one = many;
-    one.load = load_bf16_once;
-    one.x_by_parity = true;
+    float f[APART_COLS];
+    struct sl_k_act x = {.f = f};
+    struct sl_k_matmul alone = *m;
     if (m->n_tokens > 1 || m->cols > APART_COLS) {
         matmul(many, m);
-    } else if (m->row_bytes < PAGE) {
-        matmul_bf16_one(one, m);
+        return;
+    }
+    spread(m, f);
+    alone.x = &x;
+    one.load = load_bf16_once;
+    one.x_by_parity = true;
+    if (m->row_bytes < PAGE) {
+        matmul(one, &alone);
     } else {
         one.fetch = 256;
-        matmul_bf16_one(one, m);
+        matmul(one, &alone);
     }
 }

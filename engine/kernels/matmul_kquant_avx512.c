@@ -32,8 +32,7 @@ struct layout {
     uint32_t block_bytes;
     enum sums sums;
     bool minima;
-    int bias;       /* of the levels */
-    uint32_t least; /* activations for which all this pays; for 2 or 3 there is the AVX2 variant */
+    int bias; /* of the levels */
 };
 
 SL_INLINE bool is_folded(const struct layout l)
@@ -401,47 +400,59 @@ SL_INLINE void matmul_many(const struct layout l, const struct sl_k_matmul *m)
     }
 }
 
-SL_INLINE void matmul(const struct layout l, sl_k_matmul_fn *otherwise, const struct sl_k_matmul *m)
+/* How a type's products are made: tiles by whole tiles; otherwise by the rows that are left, and by
+ * all where there are fewer than least activations, for which tiles do not pay. Neither is inlined:
+ * their working memory, up to 90 KB, is not to be on a worker's stack at the same time. */
+struct ways {
+    uint32_t least;
+    sl_k_matmul_fn *tiles, *otherwise;
+};
+
+static void matmul(const struct ways by, const struct sl_k_matmul *m)
 {
     SLUICE_ASSERT(m->rows >= 1 && m->y_stride >= m->rows);
     SLUICE_ASSERT(m->cols >= 1 && m->cols % 256 == 0);
     struct sl_k_matmul most = *m, rest = *m;
-    most.rows = m->n_tokens < l.least ? 0 : m->rows / WIDE_ROWS * WIDE_ROWS;
+    most.rows = m->n_tokens < by.least ? 0 : m->rows / WIDE_ROWS * WIDE_ROWS;
     rest.rows = m->rows - most.rows;
     rest.w = (const uint8_t *)m->w + most.rows * m->row_bytes;
     rest.y = m->y + most.rows;
-    if (most.rows > 0) matmul_many(l, &most);
-    if (rest.rows > 0) otherwise(&rest);
+    if (most.rows > 0) by.tiles(&most);
+    if (rest.rows > 0) by.otherwise(&rest);
 }
 
-static void q3_k_scaled(const struct sl_k_matmul *m)
+/* sums, minima, bias: see struct layout. */
+#define BY_TILES(form, bytes, ...)                                                                 \
+    static __attribute__((noinline)) void form##_tiles(const struct sl_k_matmul *m)                \
+    {                                                                                              \
+        matmul_many((struct layout){unpack_##form, bytes, __VA_ARGS__}, m);                        \
+    }
+
+BY_TILES(q2_k_folded, SL_Q2_K_BYTES, FOLDED, true, 0)
+BY_TILES(q3_k, SL_Q3_K_BYTES, BY_16_2, false, 4)
+BY_TILES(q3_k_folded, SL_Q3_K_BYTES, FOLDED_SIGNED, false, 0)
+BY_TILES(q4_k, SL_Q4_K_BYTES, BY_32, true, 0)
+BY_TILES(q5_k, SL_Q5_K_BYTES, BY_32, true, 0)
+BY_TILES(q6_k, SL_Q6_K_BYTES, BY_16, false, 32)
+BY_TILES(iq4_xs, SL_IQ4_XS_BYTES, BY_32, false, IQ4_BIAS)
+
+static void q3_k_few(const struct sl_k_matmul *m)
 {
-    matmul((struct layout){unpack_q3_k, SL_Q3_K_BYTES, BY_16_2, false, 4, 2},
-           sl_k_matmul_q3_k__avx2, m);
+    matmul((struct ways){2, q3_k_tiles, sl_k_matmul_q3_k__avx2}, m);
 }
 
-void sl_k_matmul_q3_k__avx512(const struct sl_k_matmul *m)
-{
-    if (m->n_tokens == 1)
-        sl_k_matmul1_q3_k(m);
-    else
-        matmul((struct layout){unpack_q3_k_folded, SL_Q3_K_BYTES, FOLDED_SIGNED, false, 0, 6},
-               q3_k_scaled, m);
-}
-
-/* unpack, sums, minima, bias, least: see struct layout. */
-#define MATMUL(name, form, bytes, ...)                                                             \
+#define MATMUL(name, least, tiles, otherwise)                                                      \
     void sl_k_matmul_##name##__avx512(const struct sl_k_matmul *m)                                 \
     {                                                                                              \
         if (m->n_tokens == 1)                                                                      \
             sl_k_matmul1_##name(m);                                                                \
         else                                                                                       \
-            matmul((struct layout){unpack_##form, bytes, __VA_ARGS__}, sl_k_matmul_##name##__avx2, \
-                   m);                                                                             \
+            matmul((struct ways){least, tiles, otherwise}, m);                                     \
     }
 
-MATMUL(q2_k, q2_k_folded, SL_Q2_K_BYTES, FOLDED, true, 0, 4)
-MATMUL(q4_k, q4_k, SL_Q4_K_BYTES, BY_32, true, 0, 2)
-MATMUL(q5_k, q5_k, SL_Q5_K_BYTES, BY_32, true, 0, 4)
-MATMUL(q6_k, q6_k, SL_Q6_K_BYTES, BY_16, false, 32, 4)
-MATMUL(iq4_xs, iq4_xs, SL_IQ4_XS_BYTES, BY_32, false, IQ4_BIAS, 2)
+MATMUL(q2_k, 4, q2_k_folded_tiles, sl_k_matmul_q2_k__avx2)
+MATMUL(q3_k, 6, q3_k_folded_tiles, q3_k_few)
+MATMUL(q4_k, 2, q4_k_tiles, sl_k_matmul_q4_k__avx2)
+MATMUL(q5_k, 4, q5_k_tiles, sl_k_matmul_q5_k__avx2)
+MATMUL(q6_k, 4, q6_k_tiles, sl_k_matmul_q6_k__avx2)
+MATMUL(iq4_xs, 2, iq4_xs_tiles, sl_k_matmul_iq4_xs__avx2)

@@ -55,7 +55,7 @@ static bool same_bits(float a, float b)
     return sl_f32_bits(a) == sl_f32_bits(b) || (isnan(a) && isnan(b));
 }
 
-static void check_same(const float *want, const float *got, size_t n, const char *what)
+static inline void check_same(const float *want, const float *got, size_t n, const char *what)
 {
     for (size_t i = 0; i < n; i++)
         if (!same_bits(want[i], got[i]))
