@@ -6,7 +6,7 @@
  * One activation, 512 KiB of weights, one Zen 4 core (G weights/s, November and December 2026): F32
  * row by row 26, which is what the second-level cache gives, in fours 20 to 23. BF16 in fours 50;
  * with every line asked for ahead 42, every other 48, since the second-level cache looks each up:
- * from memory that is worth 24 and 23 GB/s against 22 for one thread, and at most 3 % for two that
+ * from memory that is worth 24 and 23 GB/s against 22 for one thread, and some 3 % for two that
  * share one memory; but for rows of less than a page 20 against 14. In sixes 46, in eights less,
  * since rows that are 4 KiB apart meet in one set of the first-level cache. With 64 activations F32
  * 48, two rows by four activations 38. */
