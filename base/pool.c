@@ -34,7 +34,8 @@
 #define SPIN_NS 30000
 #define SPIN_STEPS 32 /* pauses between two looks at the clock */
 #define STACK_BYTES ((size_t)1 << 20)
-#define STACK_CHARGE_BYTES ((uint64_t)112 << 10) /* what a worker's stack touches, at most */
+/* What a worker's stack touches, at most; test_kernel_stack holds the kernels to it. */
+#define STACK_CHARGE_BYTES ((uint64_t)112 << 10)
 
 struct worker {
     struct sl_pool *pool;

@@ -227,7 +227,8 @@ void sl_k_matmul_f16__avx512(const struct sl_k_matmul *m)
     matmul((struct layout){.load = load_f16, .bytes = 2, .fetch = 64}, m);
 }
 
-/* One activation falls apart once for all rows, in place of once for every four. */
+/* One activation falls apart once for all rows, in place of once for every four. A layout is a
+ * constant wherever it is used, so that each call is a kernel of its own. */
 void sl_k_matmul_bf16__avx512(const struct sl_k_matmul *m)
 {
     const struct layout many = {.load = load_bf16, .bytes = 2, .by_parity = true, .fetch = 64};
