@@ -6,8 +6,7 @@ reads, a kernel that refuses io_uring, full disks, kills, and small limits. What
 ends with the right answer or with exit code 1 and one sentence that names the file; never with a
 signal, never with other tokens. NO_URING is the program of tests/support/no_uring.c, GOLDEN a
 golden case with experts, DEMO a larger model. What this system cannot show is skipped with a line.
-Nothing outside of its own folders is changed, so that several may run at a time. Standard library
-only."""
+Nothing outside of its own folders is changed. Standard library only."""
 
 import glob
 import os
